@@ -117,6 +117,7 @@ fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
     let scene = ReadFixture::start()?;
     let ReadFixture { api, reads, token, .. } = &scene;
     replay(&Players { api, reads, token }, &scene.a)?;
+    discovery_of_a_profile_has_the_same_order(&scene)?;
     lists_and_watches_are_in_one_order(&scene)?;
     only_the_cache_sends_these_headers_and_errors(&scene)?;
     pages_have_one_version(&scene)?;
@@ -153,6 +154,21 @@ fn the_status_contains_read_latencies(scene: &ReadFixture) -> Outcome {
     let timed = profile.await_that(WRITTEN, |profile| took(profile).map(drop))?;
     let (half, most) = took(&timed).ok_or("no times")?;
     assert!(half <= most, "{half} ms, {most} ms");
+    Ok(())
+}
+
+/// The only profile of the fixture declares all kinds, so its documents have equal bodies. The replay compares the
+/// others with the API server's.
+fn discovery_of_a_profile_has_the_same_order(scene: &ReadFixture) -> Outcome {
+    let ReadFixture { reads, token, .. } = scene;
+    let profile = format!("/profiles/{NAMESPACE}/everything");
+    for path in ["/api", "/api/v1", "/apis", "/apis/autoscaling", "/apis/autoscaling/v2"] {
+        for accept in ["application/json", replay::AGGREGATED_FIRST] {
+            let all = reads.get_as(token, path, accept)?.json();
+            let own = reads.get_as(token, &format!("{profile}{path}"), accept)?.json();
+            assert_eq!(own, all, "{path} {accept}");
+        }
+    }
     Ok(())
 }
 
@@ -363,6 +379,10 @@ fn kubectl_reads_from_the_cache(scene: &ReadFixture) -> Outcome {
         &["get", "namespaces,clusterroles", "-o", "name"],
         &["get", "svc", "kubernetes", "-o", "jsonpath={.spec.ports[0].port}"],
         &["get", "pods", "-n", a, "--sort-by=.metadata.name", "-o", "name"],
+        // Both versions are declared, so the columns and the objects are those of the preferred version.
+        &["get", "hpa", "-n", a],
+        &["get", "hpa", "-n", a, "-o", "json"],
+        &["get", "hpa.v1.autoscaling", "-n", a, "-o", "json"],
     ] {
         eventually(Duration::from_secs(5), || {
             let ours = printed(&mut served.kubectl(world, token)?, arguments)?;
@@ -394,6 +414,7 @@ fn kubectl_reads_from_the_cache(scene: &ReadFixture) -> Outcome {
             "services",
             "deployments.apps",
             "replicasets.apps",
+            "horizontalpodautoscalers.autoscaling",
             "jobs.batch",
             "certificatesigningrequests.certificates.k8s.io",
             "events.events.k8s.io",

@@ -152,7 +152,7 @@ pub async fn get(
 }
 
 /// Finds the resource that `typed` names. `typed` is a plural, singular or short name or a kind, optionally with
-/// `.group` or `.version.group`. The first match wins, and built-in groups come before other groups.
+/// `.group` or `.version.group`. The first match wins, in the order of the API server's discovery.
 fn find<'a>(served: &'a ServedResources, typed: &str) -> Option<&'a ResourceInfo> {
     let (name, place) = typed.split_once('.').unwrap_or((typed, ""));
     let is_there = |resource: &Resource| {

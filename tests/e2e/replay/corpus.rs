@@ -48,7 +48,7 @@ pub(super) fn in_protobuf(requests: &[ReplayRequest]) -> Vec<ReplayRequest> {
 pub(crate) const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// The `Accept` header of kubectl.
-const AGGREGATED_FIRST: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+pub(crate) const AGGREGATED_FIRST: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                                 application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
                                 application/json";
 
@@ -331,6 +331,8 @@ pub(crate) const TARGETS: &str = "
   {name: replicasets, group: apps, resource: replicasets, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: controllers, resource: replicationcontrollers, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: slices, group: resource.k8s.io, resource: resourceslices, scope: {type: Cluster}, projection: {managedFields: Keep}},
+  {name: old-scalers, group: autoscaling, version: v1, resource: horizontalpodautoscalers, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
+  {name: scalers, group: autoscaling, version: v2, resource: horizontalpodautoscalers, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: requests, group: certificates.k8s.io, resource: certificatesigningrequests, scope: {type: Cluster}, projection: {managedFields: Keep}}";
 
 impl ReplayKind {
@@ -540,6 +542,9 @@ fn documents() -> Vec<ReplayRequest> {
         "/apis",
         "/apis/apps",
         "/apis/apps/v1",
+        "/apis/autoscaling",
+        "/apis/autoscaling/v1",
+        "/apis/autoscaling/v2",
         "/apis/example.com",
         "/apis/example.com/v1",
         "/apis/rbac.authorization.k8s.io",

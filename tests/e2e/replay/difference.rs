@@ -223,20 +223,18 @@ fn as_warm(ours: &mut Answer, theirs: &mut Answer) {
             }
         }
     }
-    // The order of a group's versions has a meaning, so it stays.
-    fn sort(document: &mut Value) {
-        for list_name in LISTS {
-            let Some(all) = list(document, list_name) else { continue };
-            if list_name != "versions" {
-                all.sort_by_key(|it| name(it).to_owned());
-            }
-            all.iter_mut().for_each(sort);
+    // Only aggregated documents have an order of the custom resources in one API version.
+    fn sort_custom(document: &mut Value) {
+        let of = document["groupVersion"].as_str().unwrap_or_default();
+        let is_custom = of.starts_with("example.com/");
+        if let Some(resources) = list(document, "resources").filter(|_| is_custom) {
+            resources.sort_by_key(|it| name(it).to_owned());
         }
     }
     keep(&ours.body, &mut theirs.body);
-    // kubewarm sorts by name, and sends an `ETag` with each document.
+    // kubewarm sends an `ETag` with each document.
     each(ours, theirs, |answer| {
-        sort(&mut answer.body);
+        sort_custom(&mut answer.body);
         for name in ["cache-control", "vary"] {
             answer.headers.remove(name);
         }

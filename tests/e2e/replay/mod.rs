@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub(crate) use self::corpus::{AGGREGATED, DEFINITIONS, TARGETS};
+pub(crate) use self::corpus::{AGGREGATED, AGGREGATED_FIRST, DEFINITIONS, TARGETS};
 
 use self::corpus::{LONG, OBJECTS, ReplayRequest, continued, in_protobuf, of_now, requests, walks};
 use self::difference::Difference;

@@ -2,7 +2,7 @@
 //!
 //! The parser skips a resource whose name is missing or not valid in a path, because no client can request it.
 
-use super::served_resources::{ServedVersion, VersionsByGroup};
+use super::served_resources::{ServedGroup, ServedVersion};
 use kube::core::{ObjectMeta, discovery::v2::GroupVersionKind};
 use kubewarm_api::model::{GroupResource, Resource, ResourceInfo};
 use serde::Deserialize;
@@ -51,19 +51,17 @@ struct RawResource {
 
 impl RawGroupList {
     /// Returns the groups in the document; `None` if the document is not an `APIGroupDiscoveryList`.
-    pub(super) fn groups(self) -> Option<VersionsByGroup> {
+    pub(super) fn groups(self) -> Option<Vec<ServedGroup>> {
         let items = self.items.filter(|_| self.kind == "APIGroupDiscoveryList")?;
-        let mut groups = VersionsByGroup::new();
-        for item in items {
+        let groups = items.into_iter().filter_map(|item| {
             // The core group has no name, or an empty name.
             let name = item.metadata.unwrap_or_default().name.unwrap_or_default();
             let versions = item.versions.unwrap_or_default().into_iter();
             let versions: Vec<_> = versions.filter_map(|raw| raw.checked(&name)).collect();
-            if !versions.is_empty() {
-                groups.entry(name.into()).or_insert_with(|| Arc::new(versions));
-            }
-        }
-        Some(groups)
+            let is_empty = versions.is_empty();
+            (!is_empty).then(|| ServedGroup { name: name.into(), versions: Arc::new(versions) })
+        });
+        Some(groups.collect())
     }
 }
 
@@ -81,7 +79,7 @@ impl RawVersion {
 }
 
 impl RawResource {
-    fn checked(self, group: &str, version: &str) -> Option<(Arc<str>, ResourceInfo)> {
+    fn checked(self, group: &str, version: &str) -> Option<ResourceInfo> {
         let of = GroupResource::new(group, &self.resource).ok()?;
         let resource = Resource::new(of, version).ok()?;
         let mut verbs: Vec<Arc<str>> =
@@ -89,7 +87,7 @@ impl RawResource {
         verbs.sort_unstable();
         verbs.dedup();
         let singular = self.singular_resource.filter(|name| is_name(name));
-        let described = ResourceInfo {
+        Some(ResourceInfo {
             resource,
             kind: self.response_kind.and_then(|of| of.kind).unwrap_or_default().into(),
             namespaced: self.scope.as_deref() == Some("Namespaced"),
@@ -97,8 +95,7 @@ impl RawResource {
             singular: singular.unwrap_or_default().into(),
             short_names: names(self.short_names),
             categories: names(self.categories),
-        };
-        Some((self.resource.into(), described))
+        })
     }
 }
 
@@ -116,7 +113,7 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Option<VersionsByGroup> {
+    fn read(text: &str) -> Option<Vec<ServedGroup>> {
         serde_json::from_str::<RawGroupList>(text).unwrap().groups()
     }
 
@@ -129,9 +126,10 @@ mod tests {
             "singularResource":"deployment","verbs":["watch","list","get"],"shortNames":["deploy"],
             "categories":["all"],"subresources":[{"subresource":"scale","verbs":["get"]}]}]}]}]}"#;
         let groups = read(text).unwrap();
-        let version = &groups["apps"][0];
+        assert_eq!(&*groups[0].name, "apps");
+        let version = &groups[0].versions[0];
         assert_eq!((&*version.name, version.is_stale), ("v1", true));
-        let found = &version.resources["deployments"];
+        let found = &version.resources[0];
         assert_eq!(found.resource.to_string(), "deployments.v1.apps");
         assert_eq!(&*found.kind, "Deployment");
         assert!(found.namespaced);
@@ -150,7 +148,7 @@ mod tests {
             "shortNames":["","{long}",{many}],"categories":[{many}],"verbs":[]}}]}}]}}]}}"#
         );
         let groups = read(&text).unwrap();
-        let kind = &groups[""][0].resources["odds"];
+        let kind = &groups[0].versions[0].resources[0];
         assert_eq!((&*kind.singular, kind.short_names.len()), ("", NAMES));
         assert_eq!((&*kind.short_names[0], kind.categories.len()), ("n0", NAMES));
     }
@@ -164,9 +162,10 @@ mod tests {
             "verbs":null}]},{}]}]}"#;
         let groups = read(text).unwrap();
         assert_eq!(groups.len(), 1);
-        let versions = &groups["a.example"];
-        assert_eq!(versions.len(), 1);
-        assert_eq!(versions[0].resources.keys().map(|name| &**name).collect::<Vec<_>>(), ["odds"]);
+        let versions = &groups[0].versions;
+        assert_eq!((&*groups[0].name, versions.len()), ("a.example", 1));
+        let resources: Vec<_> = versions[0].resources.iter().map(|it| &it.resource).collect();
+        assert_eq!(resources.iter().map(|it| it.resource()).collect::<Vec<_>>(), ["odds"]);
         assert_eq!(read(r#"{"kind":"APIGroupDiscoveryList","items":null}"#), None);
         assert_eq!(read(r#"{"kind":"Status"}"#), None);
         assert_eq!(read(r#"{"kind":"APIVersions","versions":["v1"]}"#), None);

@@ -1,7 +1,7 @@
 //! Requests one discovery document. The API server sends the document again only if its `ETag` has
 //! changed.
 
-use super::{document::RawGroupList, served_resources::VersionsByGroup};
+use super::{document::RawGroupList, served_resources::ServedGroup};
 use crate::api_client::ApiClient;
 use http::{HeaderValue, StatusCode, header};
 use kube::Client;
@@ -17,7 +17,7 @@ const TIME: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(super) struct DiscoveryPage {
     tag: Option<HeaderValue>,
-    pub(super) groups: VersionsByGroup,
+    pub(super) groups: Vec<ServedGroup>,
 }
 
 impl DiscoveryPage {

@@ -1,7 +1,7 @@
 //! A snapshot of the resources that the API server serves. kubewarm looks up the resources of targets in this snapshot.
 
 use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, Resource, ResourceInfo};
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 const SUGGESTIONS: usize = 3;
 
@@ -28,10 +28,13 @@ const BUILTIN_GROUPS: &[&str] = &[
     "storagemigration.k8s.io",
 ];
 
-/// The versions of each group by its name, with the preferred version first. The name of the core group is empty.
-///
-/// The number of entries is limited, because a discovery document has a size limit of 32 MiB.
-pub(super) type VersionsByGroup = BTreeMap<Arc<str>, Arc<Vec<ServedVersion>>>;
+/// A group and its versions. The API server's preferred version is the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServedGroup {
+    /// Empty for the core group.
+    pub(super) name: Arc<str>,
+    pub(super) versions: Arc<Vec<ServedVersion>>,
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServedVersion {
@@ -39,38 +42,44 @@ pub(super) struct ServedVersion {
     /// Whether the API server could not reach the aggregated server of the group. In this case, `resources` can be
     /// outdated.
     pub(super) is_stale: bool,
-    /// The resources by plural name, without subresources.
-    pub(super) resources: BTreeMap<Arc<str>, ResourceInfo>,
+    /// Without subresources.
+    pub(super) resources: Vec<ResourceInfo>,
 }
 
 /// An immutable snapshot of the resources that the API server serves.
+///
+/// Groups, versions and resources have the API server's order, because the order has a meaning for clients. Lookups
+/// are linear, because the lists are short: a discovery document has a size limit of 32 MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedResources {
-    groups: VersionsByGroup,
+    groups: Vec<ServedGroup>,
+}
+
+impl ServedVersion {
+    fn get(&self, plural: &str) -> Option<&ResourceInfo> {
+        self.resources.iter().find(|it| it.resource.resource() == plural)
+    }
 }
 
 impl ServedResources {
     /// Joins the documents of `/api` and `/apis`. An API version that is stale and has no resources gets its resources
     /// from `previous`.
     pub(super) fn new(
-        core: &VersionsByGroup,
-        named: &VersionsByGroup,
+        core: &[ServedGroup],
+        named: &[ServedGroup],
         previous: Option<&Self>,
     ) -> Self {
-        let mut groups = core.clone();
-        for (name, group) in named {
-            groups.entry(Arc::clone(name)).or_insert_with(|| Arc::clone(group));
-        }
-        for (name, group) in &mut groups {
-            let Some(known) = previous.and_then(|previous| previous.groups.get(name)) else {
+        let mut groups: Vec<_> = core.iter().chain(named).cloned().collect();
+        for ServedGroup { name, versions } in &mut groups {
+            let Some(known) = previous.and_then(|previous| previous.versions(name)) else {
                 continue;
             };
             let forgotten =
                 |version: &ServedVersion| version.is_stale && version.resources.is_empty();
-            if !group.iter().any(forgotten) {
+            if !versions.iter().any(forgotten) {
                 continue;
             }
-            for version in Arc::make_mut(group) {
+            for version in Arc::make_mut(versions) {
                 if forgotten(version)
                     && let Some(last) = known.iter().find(|last| last.name == version.name)
                 {
@@ -79,6 +88,11 @@ impl ServedResources {
             }
         }
         Self { groups }
+    }
+
+    fn versions(&self, group: &str) -> Option<&[ServedVersion]> {
+        let found = self.groups.iter().find(|it| *it.name == *group)?;
+        Some(&found.versions)
     }
 
     /// Returns the description of `of` in `version`. If `version` is `None`, selects the first version in the server's
@@ -96,10 +110,10 @@ impl ServedResources {
         version: Option<&str>,
     ) -> Result<ResourceInfo, Refusal> {
         let unknown = |message| Refusal::new(RefusalReason::UnknownResource, message);
-        let Some(versions) = self.groups.get(of.group()) else {
+        let Some(versions) = self.versions(of.group()) else {
             return Err(unknown(self.group_unknown(of)));
         };
-        let served = || versions.iter().filter_map(|it| it.resources.get(of.resource()));
+        let served = || versions.iter().filter_map(|it| it.get(of.resource()));
         let wanted = || served().filter(|it| version.is_none_or(|v| it.resource.version() == v));
         let found = wanted().find(|it| missing_verb(it).is_none()).or_else(|| wanted().next());
         let Some(found) = found else {
@@ -129,23 +143,17 @@ impl ServedResources {
         Ok(found.clone())
     }
 
-    /// Returns all resources that the API server serves.
-    ///
-    /// Built-in groups come first. Groups and resources are sorted by name, versions by the server's preference.
+    /// Returns all resources that the API server serves, in the API server's order.
     pub fn resources(&self) -> impl Iterator<Item = &ResourceInfo> {
-        let is_builtin = |(name, _): &(&Arc<str>, &Arc<Vec<ServedVersion>>)| is_builtin_group(name);
-        let builtin = self.groups.iter().filter(is_builtin);
-        let others = self.groups.iter().filter(move |group| !is_builtin(group));
-        let versions = builtin.chain(others).flat_map(|(_, versions)| &**versions);
-        versions.flat_map(|version| version.resources.values())
+        let versions = self.groups.iter().flat_map(|group| &**group.versions);
+        versions.flat_map(|version| &version.resources)
     }
 
     /// Returns the description of `resource`; `None` if the API server does not serve this resource.
     #[must_use]
     pub fn get(&self, resource: &Resource) -> Option<&ResourceInfo> {
-        let mut versions = self.groups.get(resource.group())?.iter();
-        let version = versions.find(|version| *version.name == *resource.version())?;
-        version.resources.get(resource.resource())
+        let mut versions = self.versions(resource.group())?.iter();
+        versions.find(|it| *it.name == *resource.version())?.get(resource.resource())
     }
 
     fn group_unknown(&self, of: &GroupResource) -> String {
@@ -171,7 +179,7 @@ impl ServedResources {
         }
         let mut alike: Vec<&str> = versions
             .iter()
-            .flat_map(|version| version.resources.values())
+            .flat_map(|version| &version.resources)
             .filter(|served| is_like(served, of.resource()))
             .map(|served| served.resource.resource())
             .collect();
@@ -196,11 +204,9 @@ impl ServedResources {
         let others: Vec<String> = self
             .groups
             .iter()
-            .filter(|(name, _)| &***name != of.group())
-            .filter(|(_, versions)| {
-                versions.iter().any(|v| v.resources.contains_key(of.resource()))
-            })
-            .map(|(name, _)| format!("{name:?}"))
+            .filter(|group| *group.name != *of.group())
+            .filter(|group| group.versions.iter().any(|it| it.get(of.resource()).is_some()))
+            .map(|group| format!("{:?}", group.name))
             .take(SUGGESTIONS)
             .collect();
         if others.is_empty() {
@@ -245,10 +251,11 @@ impl ServedResources {
     /// Returns a snapshot that contains only `of`, as a namespaced resource of this `kind`. For tests.
     #[must_use]
     pub fn with_resource(of: &Resource, kind: &str) -> Self {
-        let resources = [(of.resource().into(), ResourceInfo::new(of.clone(), kind))].into();
+        let resources = vec![ResourceInfo::new(of.clone(), kind)];
         let version =
             ServedVersion { name: of.version().into(), resources, ..ServedVersion::default() };
-        Self { groups: [(of.group().into(), Arc::new(vec![version]))].into() }
+        let versions = Arc::new(vec![version]);
+        Self { groups: vec![ServedGroup { name: of.group().into(), versions }] }
     }
 }
 
@@ -261,20 +268,22 @@ mod tests {
     fn version(group: &str, name: &str, resources: &[(&str, &str, &[&str])]) -> ServedVersion {
         let resource = |&(plural, kind, verbs): &(&str, &str, &[&str])| {
             let of = GroupResource::new(group, plural).unwrap();
-            let described = ResourceInfo {
+            ResourceInfo {
                 verbs: verbs.iter().map(|verb| Arc::from(*verb)).collect(),
                 singular: kind.to_lowercase().into(),
                 ..ResourceInfo::new(Resource::new(of, name).unwrap(), kind)
-            };
-            (Arc::from(plural), described)
+            }
         };
         let resources = resources.iter().map(resource).collect();
         ServedVersion { name: name.into(), is_stale: false, resources }
     }
 
-    fn groups(list: &[(&str, &[ServedVersion])]) -> VersionsByGroup {
-        let group = |versions: &[ServedVersion]| Arc::new(versions.to_vec());
-        list.iter().map(|(name, versions)| (Arc::from(*name), group(versions))).collect()
+    fn groups(list: &[(&str, &[ServedVersion])]) -> Vec<ServedGroup> {
+        let group = |(name, versions): &(&str, &[ServedVersion])| ServedGroup {
+            name: Arc::from(*name),
+            versions: Arc::new(versions.to_vec()),
+        };
+        list.iter().map(group).collect()
     }
 
     fn served() -> ServedResources {
@@ -283,8 +292,8 @@ mod tests {
         let (orders, carts) = (("orders", "Order", ALL), ("carts", "Cart", ALL));
         let shop = "shop.example";
         let named = groups(&[
-            ("apps", &[version("apps", "v1", &[("deployments", "Deployment", ALL)])]),
             (shop, &[version(shop, "v2", &[orders]), version(shop, "v1", &[orders, carts])]),
+            ("apps", &[version("apps", "v1", &[("deployments", "Deployment", ALL)])]),
         ]);
         ServedResources::new(&core, &named, None)
     }
@@ -335,34 +344,30 @@ mod tests {
         let stale = ServedVersion { is_stale: true, ..version("shop.example", "v1", &[]) };
         let before = served();
         let now = groups(&[("shop.example", &[version("shop.example", "v2", &[]), stale.clone()])]);
-        let kept = ServedResources::new(&VersionsByGroup::new(), &now, Some(&before));
+        let kept = ServedResources::new(&[], &now, Some(&before));
         let of = GroupResource::new("shop.example", "carts").unwrap();
         assert!(kept.resolve(&of, None).is_ok());
-        assert!(!kept.groups.contains_key("apps"));
+        assert!(kept.versions("apps").is_none());
 
-        let never_seen = ServedResources::new(
-            &VersionsByGroup::new(),
-            &groups(&[("x.example", &[stale])]),
-            None,
-        );
+        let never_seen = ServedResources::new(&[], &groups(&[("x.example", &[stale])]), None);
         let of = GroupResource::new("x.example", "carts").unwrap();
         let refusal = never_seen.resolve(&of, None).unwrap_err();
         assert!(refusal.message.contains("does not answer"), "{refusal}");
     }
 
     #[test]
-    fn resources_are_sorted_by_group_and_by_the_servers_preference() {
+    fn groups_versions_and_resources_keep_the_api_servers_order() {
         let served = served();
         let all: Vec<_> = served.resources().map(|it| it.resource.to_string()).collect();
         assert_eq!(
             all,
             [
-                "bindings.v1",
                 "pods.v1",
-                "deployments.v1.apps",
+                "bindings.v1",
                 "orders.v2.shop.example",
-                "carts.v1.shop.example",
                 "orders.v1.shop.example",
+                "carts.v1.shop.example",
+                "deployments.v1.apps",
             ]
         );
         for described in served.resources() {

@@ -100,6 +100,20 @@ impl KindResolver {
         Ok(is_served.then_some(KindInfo { document, definition }))
     }
 
+    /// Returns the resources in `declared` that the API server serves, in the order of the API server's discovery.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestFault`] if discovery is not complete yet.
+    pub(super) fn order(
+        &self,
+        declared: &BTreeSet<&Resource>,
+    ) -> Result<Vec<Resource>, RequestFault> {
+        let (served, _) = self.now()?;
+        let all = served.resources().map(|it| &it.resource);
+        Ok(all.filter(|it| declared.contains(it)).cloned().collect())
+    }
+
     fn now(&self) -> Result<(Arc<ServedResources>, CrdCache), RequestFault> {
         let mut held = self.definitions.lock();
         let unknown =

@@ -36,7 +36,9 @@ use self::{
     retry::ReadAttemptError, written_versions::WrittenVersions,
 };
 use crate::metrics::ReadMetrics;
-use kubewarm_api::model::{ObjectKey, ProfileRef, Resource, ResourceInfo, ResourceVersion};
+use kubewarm_api::model::{
+    ObjectKey, ProfileRef, RequestFault, Resource, ResourceInfo, ResourceVersion,
+};
 use kubewarm_cache::{
     informer::{ChangeNotifier, FreshnessChecker, InformerMetrics, InformerReports},
     store::{StoreCatalog, StoredObject},
@@ -136,8 +138,8 @@ impl ReadService {
         Ok(ReadResponse { has_waited: waited, ..answer })
     }
 
-    /// Returns the kinds that kubewarm serves, sorted by group and version as in the API server's discovery. If
-    /// `profile` is given, returns only the kinds of this profile.
+    /// Returns the kinds that kubewarm serves, in the order of the API server's discovery. If `profile` is given,
+    /// returns only the kinds of this profile.
     ///
     /// # Errors
     ///
@@ -148,8 +150,10 @@ impl ReadService {
         profile: Option<&ProfileRef>,
     ) -> Result<Vec<ResourceInfo>, StatusError> {
         let serving_index = self.serving_index()?;
+        let declared = serving_index.resources(profile).collect();
+        let ordered = self.dependencies.kinds.order(&declared).map_err(unresolved)?;
         let mut kinds = Vec::new();
-        for resource in serving_index.resources(profile) {
+        for resource in &ordered {
             kinds.extend(self.kind(resource).await?.map(|kind| kind.document));
         }
         Ok(kinds)
@@ -163,10 +167,7 @@ impl ReadService {
 
     /// Looks up the kind of `resource`; `None` if kubewarm does not serve this kind.
     async fn kind(&self, resource: &Resource) -> Result<Option<KindInfo>, StatusError> {
-        self.dependencies.kinds.resolve(resource).await.map_err(|fault| {
-            tracing::debug!(%fault, "cannot look up a kind");
-            StatusError::unavailable("the kind cannot be looked up at the API server; try again", 1)
-        })
+        self.dependencies.kinds.resolve(resource).await.map_err(unresolved)
     }
 
     fn get(
@@ -230,6 +231,11 @@ impl ReadService {
         })
         .await;
     }
+}
+
+fn unresolved(fault: RequestFault) -> StatusError {
+    tracing::debug!(%fault, "cannot look up a kind");
+    StatusError::unavailable("the kind cannot be looked up at the API server; try again", 1)
 }
 
 impl fmt::Debug for ReadDependencies {
