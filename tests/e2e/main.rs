@@ -12,6 +12,7 @@ mod authors;
 mod blocked;
 mod builtin_kinds;
 mod callers;
+mod cells;
 mod certificates;
 mod client;
 mod clients;

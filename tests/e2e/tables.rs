@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::{Served, Server, Watch, account, api_kubectl, let_read};
+use crate::cells;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually, file};
@@ -32,6 +33,7 @@ const MORE: &[&str] = &[
     "csistoragecapacities.storage.k8s.io",
     "gadgets.example.com",
     "plains.example.com",
+    "cells.example.com",
 ];
 
 /// A kind with printer columns of every type, and a kind without columns.
@@ -324,14 +326,16 @@ impl TableFixture {
         let served = Served::start(&world, &[])?;
         Operator::grant_reading(&world)?;
         world.cluster.apply(GADGETS)?;
+        world.cluster.apply(cells::DEFINITION)?;
         world.cluster.run(["wait", "--for=condition=Established", "crd", "--all"])?;
-        eventually(SOON, || Ok(world.cluster.run(["get", "gadgets,plains", "-A"])?))?;
+        eventually(SOON, || Ok(world.cluster.run(["get", "gadgets,plains,cells", "-A"])?))?;
         let space = world.namespace("tables")?;
         let has_account = ["get", "serviceaccount", "default", "-n", &space];
         eventually(SOON, || Ok(world.cluster.run(has_account)?))?;
         for objects in [OBJECTS, CUSTOM] {
             world.cluster.apply(&objects.replace("NAMESPACE", &space))?;
         }
+        world.cluster.apply(&cells::objects(&space))?;
         for (kind, name, status) in statuses() {
             let patch = json!({"status": status}).to_string();
             let patch = [
@@ -411,6 +415,11 @@ fn tables_match_the_api_servers_tables() -> Outcome {
         let theirs = scene.api.get_as(&scene.token, &path, TABLE)?;
         assert_eq!((ours.code, ours.json()), (code, theirs.json()), "{path}");
     }
+    cells::are_printed_as_in_the_api_server(
+        (&scene.reads, &scene.api),
+        &scene.token,
+        &scene.space,
+    )?;
     let first =
         scene.reads.get_as(&scene.token, &format!("{own}/configmaps?limit=1"), TABLE)?.json();
     assert!(first["metadata"]["continue"].is_string(), "{first}");

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 /// Appends a JSON string. As in Go, `<`, `>` and `&` are escaped, and each invalid byte becomes `\ufffd`.
-pub(super) fn write_string(text: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     // Without a branch for each byte, so that the compiler vectorizes the loop. Most strings need no escape.
     if text.iter().fold(false, |any, byte| any | needs_care(*byte)) {
@@ -130,7 +130,7 @@ fn civil_date(days: i64) -> (i64, i64, i64) {
 }
 
 /// Appends an integer. Objects have many integers, and `itoa` is faster than `write!`.
-pub(super) fn write_integer(value: i64, out: &mut Vec<u8>) {
+pub(crate) fn write_integer(value: i64, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 

@@ -26,4 +26,8 @@ pub use self::{
     values::field_values,
     wire_format::{ProtobufError, write_bytes, write_number},
 };
-pub(crate) use self::{envelope::message_start, wire_format::write_message};
+pub(crate) use self::{
+    envelope::message_start,
+    go_json::{write_integer, write_string},
+    wire_format::write_message,
+};

@@ -1,10 +1,13 @@
 //! Prints the columns that a `CustomResourceDefinition` declares.
 
-use super::{age, json_path::JsonPath};
+use super::{
+    age,
+    go_text::{self, GoNumber},
+    json_path::JsonPath,
+};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 
 /// A printer column of a `CustomResourceDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,67 +64,16 @@ impl CustomColumn {
     /// finds a value whose type differs from the column's type.
     pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(value) = self.path.first(object) else { return Value::Null };
+        let number = || value.as_number().map(GoNumber::of);
         let typed = match self.type_.as_str() {
-            "integer" => integer(value).map(Value::from),
-            "number" => value.as_f64().map(whole_or_float),
+            "integer" => number().map(|it| it.as_int().into()),
+            "number" => number().map(|it| it.as_float().into()),
             "boolean" => value.as_bool().map(Value::from),
             "date" => value.as_str().map(|time| age::since_date(time, now).into()),
-            _ => Some(printed(value).into()),
+            _ => Some(go_text::printed(value).into()),
         };
         typed.unwrap_or_default()
     }
-}
-
-fn integer(value: &Value) -> Option<i64> {
-    #[expect(clippy::cast_possible_truncation, reason = "as Go converts it: towards zero")]
-    value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
-}
-
-/// Returns `number` as a JSON number. As in Go, a whole number has no decimal point.
-fn whole_or_float(number: f64) -> Value {
-    #[expect(clippy::cast_possible_truncation, reason = "compared with what it was")]
-    let whole = number as i64;
-    #[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "whether nothing was lost")]
-    if whole as f64 == number && number.abs() < 1e15 { whole.into() } else { number.into() }
-}
-
-/// Formats a value as Go does: a string without quotes, a list or an object as JSON, and null as `<no value>`.
-fn printed(value: &Value) -> String {
-    match value {
-        Value::Null => "<no value>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Number(number) if !number.is_f64() => number.to_string(),
-        Value::Number(number) => shortest(number.as_f64().unwrap_or_default()),
-        Value::Bool(flag) => flag.to_string(),
-        Value::Array(_) | Value::Object(_) => json_text(value),
-    }
-}
-
-/// Formats a float as Go's `%v` does: in exponent notation if the exponent is below -4 or above 5.
-fn shortest(number: f64) -> String {
-    let written = format!("{number:e}");
-    let Some((digits, exponent)) = written.split_once('e') else { return written };
-    match exponent.parse::<i32>() {
-        Ok(exponent) if (-4..6).contains(&exponent) => format!("{number}"),
-        Ok(exponent) => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", exponent.abs())
-        }
-        Err(_) => written,
-    }
-}
-
-/// Writes JSON as Go's encoder does. Go's encoder escapes the HTML characters `<`, `>` and `&`.
-fn json_text(value: &Value) -> String {
-    value.to_string().chars().fold(String::new(), |mut text, c| {
-        match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                let _written = write!(text, "\\u{:04x}", u32::from(c));
-            }
-            c => text.push(c),
-        }
-        text
-    })
 }
 
 #[cfg(test)]
@@ -148,7 +100,7 @@ mod tests {
             ("integer", "half", json!(2)),
             ("integer", "text", json!(null)),
             ("integer", "none", json!(null)),
-            ("number", "n", json!(3)),
+            ("number", "n", json!(3.0)),
             ("number", "f", json!(1.5)),
             ("number", "text", json!(null)),
             ("boolean", "yes", json!(true)),
@@ -164,15 +116,6 @@ mod tests {
             };
             let column = CustomColumn::new(&written).unwrap();
             assert_eq!(column.cell(&object, now), expected, "{kind} {field}");
-        }
-    }
-
-    #[test]
-    fn floats_are_printed_as_in_go() {
-        for (number, expected) in
-            [(0.1, "0.1"), (123_456.5, "123456.5"), (1e6, "1e+06"), (1.5e-5, "1.5e-05")]
-        {
-            assert_eq!(shortest(number), expected);
         }
     }
 }

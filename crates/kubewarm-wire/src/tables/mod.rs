@@ -7,6 +7,7 @@
 mod age;
 mod cluster;
 mod custom_column;
+mod go_text;
 mod json_path;
 mod json_view;
 mod network;
@@ -146,7 +147,7 @@ impl TablePrinter {
         let of = PrintInput { object: JsonView(Some(&object)), now };
         let cells = match &self.0 {
             PrinterKind::BuiltIn(known) => {
-                let cells = Value::from((known.print)(&of));
+                let cells = go_text::json(&(known.print)(&of).into());
                 let phase = of.at("status.phase").text();
                 return Some(match pods::conditions(phase).filter(|_| known.name == "pods") {
                     Some(conditions) => format!(r#""cells":{cells},"conditions":{conditions}"#),
@@ -169,7 +170,7 @@ impl TablePrinter {
                 [name].into_iter().chain(cells).collect()
             }
         };
-        Some(format!(r#""cells":{cells}"#))
+        Some(format!(r#""cells":{}"#, go_text::json(&cells)))
     }
 }
 
