@@ -108,8 +108,8 @@ pub struct ResponseLabels<'r> {
     pub handler: HandlerLabel,
     /// The requested resource; `None` for requests without a resource, such as requests for discovery documents.
     pub resource: Option<&'r Resource>,
-    /// The HTTP status.
-    pub code: u16,
+    /// The HTTP status; `None` if kubewarm broke the client's connection instead of a response.
+    pub code: Option<u16>,
     /// The outcome of the request: kubewarm answered it, rejected it, or failed.
     pub outcome: MetricOutcome,
     /// The source of the response.
@@ -241,7 +241,7 @@ impl ReadMetrics {
     pub fn observe_response(&self, response: &ResponseLabels<'_>, took: Duration) {
         let &ResponseLabels { handler, resource, code, outcome, source } = response;
         let [group, version, resource] = self.labels(resource);
-        let (handler, code) = (handler.as_ref(), code_label(Some(code)));
+        let (handler, code) = (handler.as_ref(), code_label(code));
         let labels = [group, version, resource, handler, code, outcome.as_ref()];
         self.requests.with_label_values(&labels).inc();
         let labels = [handler, source.as_ref()];
@@ -340,7 +340,7 @@ mod tests {
             let response = ResponseLabels {
                 handler: HandlerLabel::Get,
                 resource: Some(&resource),
-                code,
+                code: Some(code),
                 outcome: MetricOutcome::of_status(code),
                 source: ResponseSource::Hit,
             };

@@ -207,6 +207,7 @@ fn read_everything(metrics: &MetricsRegistry, resources: &[Resource]) {
             (429, MetricOutcome::Rejected, ResponseSource::Wait),
             (503, MetricOutcome::Error, ResponseSource::Rejected),
         ] {
+            let code = Some(code);
             let response = ResponseLabels { handler, resource, code, outcome, source };
             metrics.reads().observe_response(&response, took);
         }

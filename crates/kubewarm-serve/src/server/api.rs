@@ -3,7 +3,7 @@
 
 use super::{
     api_server_version_cache::ApiServerVersionCache,
-    body::{IncomingRequest, OutgoingResponse},
+    body::{BrokenUpstream, IncomingRequest, OutgoingResponse, RequestError},
     forward::RequestForwarder,
     pending_response::ResponsePermit,
     rejection::{no_credentials, refusal, refused_by},
@@ -51,8 +51,8 @@ pub struct ReadApi {
     pub stop: CancellationToken,
 }
 
-/// A response and the source of its data, or the error that kubewarm returns instead.
-type HandlerResult = Result<(ResponseSource, OutgoingResponse), StatusError>;
+/// A response and the source of its data, or why kubewarm sends no such response.
+type HandlerResult = Result<(ResponseSource, OutgoingResponse), RequestError>;
 
 struct HandledRequest {
     handler: HandlerLabel,
@@ -74,26 +74,36 @@ impl HandledRequest {
 }
 
 impl ReadApi {
-    pub(super) async fn handle(&self, request: IncomingRequest) -> OutgoingResponse {
+    pub(super) async fn handle(
+        &self,
+        request: IncomingRequest,
+    ) -> Result<OutgoingResponse, BrokenUpstream> {
         let started_at = Instant::now();
         let accept = request.head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let status_media_type = kubewarm_wire::status_media_type(accept);
         let HandledRequest { handler, resource, answered } = self.answer(request).await;
+        let resource = resource.as_ref();
+        let observe = |code, outcome, source| {
+            let observed = ResponseLabels { handler, resource, code, outcome, source };
+            self.metrics.observe_response(&observed, started_at.elapsed());
+        };
         let (is_rejection, source, response) = match answered {
             Ok((source, response)) => (false, source, response),
-            Err(failure) => {
+            Err(RequestError::Status(failure)) => {
                 let response = response::failure(&failure, status_media_type);
                 (failure.is_rejection(), ResponseSource::Rejected, response)
+            }
+            Err(RequestError::Broken(broken)) => {
+                observe(None, MetricOutcome::Error, ResponseSource::Bypass);
+                return Err(broken);
             }
         };
         let code = response.status().as_u16();
         let outcome =
             if is_rejection { MetricOutcome::Rejected } else { MetricOutcome::of_status(code) };
-        let resource = resource.as_ref();
-        let observed = ResponseLabels { handler, resource, code, outcome, source };
-        self.metrics.observe_response(&observed, started_at.elapsed());
+        observe(Some(code), outcome, source);
         response.body().count_bytes(self.metrics.response_bytes(resource));
-        response
+        Ok(response)
     }
 
     /// Answers from stores. Forwards the request if kubewarm cannot answer and `--forward` is set.
@@ -104,7 +114,7 @@ impl ReadApi {
                 // kubewarm cannot forward a request with a valid client certificate. If kubewarm has rejected such
                 // a request with 400, the client receives this 400. The message of the 400 is more useful than the
                 // message that kubewarm cannot forward the request.
-                HandledRequest { answered: Err(failure), .. }
+                HandledRequest { answered: Err(RequestError::Status(failure)), .. }
                     if failure.is_specific_to_cache()
                         && !(failure.code() == 400 && has_client_certificate(&request)) => {}
                 handled => return handled,
@@ -113,7 +123,7 @@ impl ReadApi {
         if has_client_certificate(&request) {
             return HandledRequest::without_resource(
                 HandlerLabel::Forward,
-                Err(StatusError::cannot_forward()),
+                Err(StatusError::cannot_forward().into()),
             );
         }
         let sent = forward.send(request, &self.callers, &self.metrics).await;
@@ -136,7 +146,7 @@ impl ReadApi {
         let (credentials, info) = match understood {
             Ok(understood) => understood,
             Err(failure) => {
-                return HandledRequest::without_resource(HandlerLabel::Other, Err(failure));
+                return HandledRequest::without_resource(HandlerLabel::Other, Err(failure.into()));
             }
         };
         let sends_on = self.forward.is_some() && !has_client_certificate(request);
@@ -145,7 +155,7 @@ impl ReadApi {
             // finds all kinds of the cluster.
             return HandledRequest::without_resource(
                 HandlerLabel::Forward,
-                Err(StatusError::no_such_path()),
+                Err(StatusError::no_such_path().into()),
             );
         }
         let handler = match &info.target {

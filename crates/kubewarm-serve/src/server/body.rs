@@ -44,6 +44,24 @@ pub(super) struct IncomingRequest {
 
 pub(super) type OutgoingResponse = http::Response<ResponseBody>;
 
+/// The connection to the API server broke after kubewarm may have sent the request. kubewarm then breaks the client's
+/// HTTP/2 stream or HTTP/1.1 connection too. Clients such as client-go retry a broken connection, but no 504.
+///
+/// The error has no source, because hyper would copy the reason of an HTTP/2 source into its reset of the stream. A
+/// client may repeat a write after the reason `REFUSED_STREAM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection to the API server broke")]
+pub(super) struct BrokenUpstream;
+
+/// Why kubewarm does not answer a request as the client wants.
+#[derive(Debug)]
+pub(super) enum RequestError {
+    /// kubewarm returns this error to the client.
+    Status(StatusError),
+    /// kubewarm sends no response.
+    Broken(BrokenUpstream),
+}
+
 /// A response body, which kubewarm passes to hyper in parts. The permit of the request is released when hyper has
 /// written all parts.
 pub(super) struct ResponseBody {
@@ -79,6 +97,12 @@ impl IncomingRequest {
         let upgrade = has_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
         let (head, body) = request.into_parts();
         Ok(Self { head, body, upgrade, connection })
+    }
+}
+
+impl From<StatusError> for RequestError {
+    fn from(failure: StatusError) -> Self {
+        Self::Status(failure)
     }
 }
 

@@ -2,7 +2,7 @@
 //! too slowly.
 
 use super::{
-    body::{IncomingRequest, ResponseBody},
+    body::{BrokenUpstream, IncomingRequest, ResponseBody},
     listen::{ConnectionLimits, ReadServer},
     pending_response::PendingResponse,
     response::failure,
@@ -25,7 +25,6 @@ use kubewarm_api::model::MetricOutcome;
 use kubewarm_client::KeyedPermit;
 use std::{
     cell::{Cell, RefCell},
-    convert::Infallible,
     net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
     rc::Rc,
@@ -147,13 +146,14 @@ async fn respond(
     request: hyper::Request<Incoming>,
     shared: Arc<ReadServer>,
     state: Rc<ConnectionState>,
-) -> Result<hyper::Response<ResponseBody>, Infallible> {
+) -> Result<hyper::Response<ResponseBody>, BrokenUpstream> {
     let _in_progress = state.start_request();
     // If no handler reads an HTTP/1.1 request body, kubewarm must close the connection. Otherwise hyper would parse
     // the body as the next request.
     let has_body = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
     let mut response = match IncomingRequest::new(request, Rc::clone(&state)) {
-        Ok(request) => (shared.handler)(request).await,
+        // After an error, hyper resets the HTTP/2 stream with `INTERNAL_ERROR`, or closes the HTTP/1.1 connection.
+        Ok(request) => (shared.handler)(request).await?,
         Err(refusal) => {
             // kubewarm rejects this request before a handler receives it, so this function, not the handler, counts
             // the response in the metrics.
@@ -162,7 +162,7 @@ async fn respond(
             let observed = ResponseLabels {
                 handler: HandlerLabel::Other,
                 resource: None,
-                code,
+                code: Some(code),
                 outcome: MetricOutcome::of_status(code),
                 source: ResponseSource::Rejected,
             };

@@ -25,7 +25,7 @@
 
 use super::{
     api::ReadApi,
-    body::{IncomingRequest, OutgoingResponse},
+    body::{BrokenUpstream, IncomingRequest, OutgoingResponse},
     connection::serve_connection,
 };
 use crate::{
@@ -262,8 +262,11 @@ impl ConnectionSlots {
     }
 }
 
-pub(super) type RequestHandler =
-    Box<dyn Fn(IncomingRequest) -> LocalBoxFuture<'static, OutgoingResponse> + Send + Sync>;
+pub(super) type RequestHandler = Box<
+    dyn Fn(IncomingRequest) -> LocalBoxFuture<'static, Result<OutgoingResponse, BrokenUpstream>>
+        + Send
+        + Sync,
+>;
 
 /// A separate function, because the crate that awaits an async method compiles the method's body. That crate is
 /// `kubewarm`, which is compiled for size. This function and everything that it awaits are compiled for speed.

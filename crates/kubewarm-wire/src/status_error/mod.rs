@@ -320,7 +320,7 @@ impl StatusError {
         )
     }
 
-    /// 504: kubewarm sent the forwarded request to the API server, but received no response. The error has no
+    /// 504: kubewarm sent the forwarded request to the API server, but received no response in time. The error has no
     /// `Retry-After`, because a retry could repeat a write.
     #[must_use]
     pub fn unanswered() -> Self {

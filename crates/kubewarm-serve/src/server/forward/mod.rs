@@ -11,7 +11,7 @@ use self::{
     inspection::WriteInspectionPermits,
 };
 use super::{
-    body::{IncomingRequest, OutgoingResponse, ResponseBody},
+    body::{BrokenUpstream, IncomingRequest, OutgoingResponse, RequestError, ResponseBody},
     connection::ConnectionState,
     pending_response::ResponsePermit,
     rejection::refusal,
@@ -82,13 +82,14 @@ impl RequestForwarder {
     /// - 403 `CannotForward` if the request has no bearer token
     /// - 413 if the request body is too large
     /// - 429 if the caller has too many requests in progress
-    /// - 503 if kubewarm cannot connect to the API server, and 504 if the API server does not respond
+    /// - 503 if kubewarm cannot connect to the API server, and 504 if the API server does not respond in time
+    /// - [`RequestError::Broken`] if the connection breaks after kubewarm may have sent the request
     pub(super) async fn send(
         &self,
         IncomingRequest { head, body, upgrade, connection }: IncomingRequest,
         callers: &CallerAdmission,
         metrics: &ReadMetrics,
-    ) -> Result<OutgoingResponse, StatusError> {
+    ) -> Result<OutgoingResponse, RequestError> {
         let ForwardPlan { path, writes, is_long_running } =
             ForwardPlan::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
         let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
@@ -113,17 +114,14 @@ impl RequestForwarder {
         };
         let answer = answer.map_err(|_| StatusError::unanswered())?.map_err(|not| {
             if is_too_large.load(Ordering::Relaxed) {
-                return StatusError::too_large_body(MAX_BODY as u64);
+                return StatusError::too_large_body(MAX_BODY as u64).into();
             }
             match not {
                 UpstreamError::Unconnected(fault) => {
                     tracing::debug!(%fault, "the API server cannot be reached");
-                    StatusError::unreachable()
+                    StatusError::unreachable().into()
                 }
-                UpstreamError::Unanswered(fault) => {
-                    tracing::debug!(%fault, "the API server did not answer");
-                    StatusError::unanswered()
-                }
+                UpstreamError::Unanswered(fault) => broken(&fault),
             }
         })?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -131,7 +129,7 @@ impl RequestForwarder {
             return self.pass_response(answer, writes, permit, bytes).await;
         }
         let Some(upgrade) = upgrade else {
-            return Err(StatusError::unanswered());
+            return Err(StatusError::unanswered().into());
         };
         Ok(switch_protocols(answer, upgrade, permit, &connection))
     }
@@ -144,15 +142,16 @@ impl RequestForwarder {
         writes: Option<WriteTarget>,
         permit: KeyedPermit,
         bytes: UserPermits,
-    ) -> Result<OutgoingResponse, StatusError> {
+    ) -> Result<OutgoingResponse, RequestError> {
         let (mut head, mut body) = answer.into_parts();
         headers::without_connection(&mut head.headers);
         let size = body.size_hint().exact();
         if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT_ERROR) {
             // kubewarm buffers this error response. So a rejected caller that reads slowly does not hold a permit
             // of the limits on forwarded requests.
-            let content = timeout(HEAD_TIMEOUT, body.collect()).await.ok().and_then(Result::ok);
-            let content = content.ok_or_else(StatusError::unanswered)?.to_bytes();
+            let content = timeout(HEAD_TIMEOUT, body.collect()).await;
+            let content = content.map_err(|_| StatusError::unanswered())?;
+            let content = content.map_err(|error| broken(&error))?.to_bytes();
             drop(permit);
             let body = ResponseBody::from(content);
             body.keep(ResponsePermit::nothing());
@@ -166,8 +165,8 @@ impl RequestForwarder {
             let found = |version| (self.observe_write)(written, version);
             let inspected =
                 timeout(HEAD_TIMEOUT, self.inspection_permits.read_version(&mut body, found)).await;
-            (first, memory_permit) =
-                inspected.ok().and_then(Result::ok).ok_or_else(StatusError::unanswered)?;
+            let inspected = inspected.map_err(|_| StatusError::unanswered())?;
+            (first, memory_permit) = inspected.map_err(|error| broken(&error))?;
         }
         let body = if first.is_empty() {
             ResponseBody::new(body)
@@ -177,6 +176,11 @@ impl RequestForwarder {
         body.keep(ResponsePermit::lasting((permit, memory_permit), bytes));
         Ok(response(head.status, head.headers, body))
     }
+}
+
+fn broken(fault: &dyn fmt::Display) -> RequestError {
+    tracing::debug!(%fault, "the connection to the API server broke");
+    RequestError::Broken(BrokenUpstream)
 }
 
 /// Returns the request to the API server, and a flag that becomes true if the request body exceeds `MAX_BODY`.

@@ -100,7 +100,8 @@ pub(super) struct TestServer {
 
 impl TestServer {
     fn with(certificate: ServingCertificate, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
-        let handler: RequestHandler = Box::new(|request| Box::pin(routes(request)));
+        let handler: RequestHandler =
+            Box::new(|request| Box::pin(async { Ok(routes(request).await) }));
         Self::start(handler, certificate, ReaderLimits::default(), change)
     }
 
@@ -110,7 +111,8 @@ impl TestServer {
     }
 
     fn limited(readers: ReaderLimits, change: impl FnOnce(&mut ConnectionLimits)) -> Self {
-        let handler: RequestHandler = Box::new(|request| Box::pin(routes(request)));
+        let handler: RequestHandler =
+            Box::new(|request| Box::pin(async { Ok(routes(request).await) }));
         let certificate = ServingCertificate::self_signed(names("here", "ops")).unwrap();
         Self::start(handler, certificate, readers, change)
     }

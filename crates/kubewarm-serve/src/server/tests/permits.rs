@@ -104,7 +104,7 @@ fn with_bytes(
     let of_threads = permits.clone();
     let handler: RequestHandler = Box::new(move |request| {
         let answer = answer(&request, &of_threads);
-        Box::pin(async move { answer })
+        Box::pin(async move { Ok(answer) })
     });
     (TestServer::by(handler, change), permits)
 }
