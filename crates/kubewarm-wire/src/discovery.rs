@@ -30,9 +30,10 @@ const VERBS: [&str; 3] = ["get", "list", "watch"];
 /// The API versions of a group in order of preference, each with its resources.
 type ResourcesByVersion<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 
-/// Writes the discovery document `document` for `resources`, which are in the API server's order. Returns `None` if the document would list no resource:
-/// the client then gets 404. Returns `None` also for `/version`, which lists no resources. The documents at `/api`
-/// and `/apis` always exist.
+/// Writes the discovery document `document` for `resources`, which are in the API server's order.
+///
+/// Returns `None` if the document would list no resource: the client then gets 404. Returns `None` also for
+/// `/version`, which lists no resources. The documents at `/api` and `/apis` always exist.
 #[must_use]
 pub fn render_discovery_document(
     resources: &[ResourceInfo],

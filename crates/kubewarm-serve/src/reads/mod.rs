@@ -151,7 +151,8 @@ impl ReadService {
     ) -> Result<Vec<ResourceInfo>, StatusError> {
         let serving_index = self.serving_index()?;
         let declared = serving_index.resources(profile).collect();
-        let ordered = self.dependencies.kinds.order(&declared).map_err(unresolved)?;
+        let ordered =
+            self.dependencies.kinds.order(&declared).map_err(|fault| unresolved(&fault))?;
         let mut kinds = Vec::new();
         for resource in &ordered {
             kinds.extend(self.kind(resource).await?.map(|kind| kind.document));
@@ -167,7 +168,7 @@ impl ReadService {
 
     /// Looks up the kind of `resource`; `None` if kubewarm does not serve this kind.
     async fn kind(&self, resource: &Resource) -> Result<Option<KindInfo>, StatusError> {
-        self.dependencies.kinds.resolve(resource).await.map_err(unresolved)
+        self.dependencies.kinds.resolve(resource).await.map_err(|fault| unresolved(&fault))
     }
 
     fn get(
@@ -233,7 +234,7 @@ impl ReadService {
     }
 }
 
-fn unresolved(fault: RequestFault) -> StatusError {
+fn unresolved(fault: &RequestFault) -> StatusError {
     tracing::debug!(%fault, "cannot look up a kind");
     StatusError::unavailable("the kind cannot be looked up at the API server; try again", 1)
 }
