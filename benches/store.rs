@@ -1,7 +1,7 @@
 //! Measures the store with 50,000 synthetic pods: memory per object and time per delta.
 //!
 //! `cargo bench --bench store` prints one table. With `-- status`, pods have different, complete statuses,
-//! otherwise they are all alike. `-- idle` measures an idle informer.
+//! otherwise they are all alike. `-- idle` measures an idle informer, and `-- namespaces` the stores of 1,000 namespaces.
 #![expect(
     clippy::print_stdout,
     clippy::expect_used,
@@ -23,6 +23,7 @@ use std::{
     fmt::Write as _,
     hint::black_box,
     ops::ControlFlow,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -40,6 +41,9 @@ enum PodShape {
 fn main() {
     if std::env::args().any(|arg| arg == "idle") {
         return idle_informers();
+    }
+    if std::env::args().any(|arg| arg == "namespaces") {
+        return small_namespaces();
     }
     let kind = if std::env::args().any(|arg| arg == "status") {
         PodShape::WithStatus
@@ -144,6 +148,60 @@ fn idle_informers() {
         .collect();
     println!("2,000 idle informers  {:>8} B each", (memory("VmRSS").saturating_sub(before)) / 2000);
     drop(writers);
+}
+
+/// Prints the memory of 1,000 namespaces' stores: first of one profile that reads all, then of one profile for each.
+fn small_namespaces() {
+    for pods in [50, 500] {
+        for is_each in [false, true] {
+            let (catalog, started) = (StoreCatalog::new(), processor_seconds());
+            let mut writers = Vec::new();
+            let mut body = String::new();
+            for number in 0..1_000 {
+                let namespace: Arc<str> = format!("team-{number:03}").into();
+                let declared_in = if is_each { Arc::clone(&namespace) } else { "all".into() };
+                let key = InformerKey {
+                    scope: InformerScope::Namespace(Arc::clone(&namespace)),
+                    declared_in: Some(declared_in),
+                    ..informer()
+                };
+                let mut writer = catalog.open(&key, &BTreeSet::new());
+                for at in 0..pods {
+                    // Ten pods of each of up to 20 Deployments.
+                    let (n, deployment) = (number * pods + at, number * 20 + at / 10 % 20);
+                    let name = format!("app-{deployment}-{:08x}-{:05x}", mix(deployment), mix(n));
+                    body.clear();
+                    pod(&mut body, PodShape::WithStatus, n, 1, &namespace, &name, deployment);
+                    writer.apply(Delta::Upsert(DecodedObject {
+                        namespace: (&*namespace).into(),
+                        name: name.into(),
+                        uid: Uid::parse(&uid(n)),
+                        version: Some(ResourceVersion::from(u64::from(n) + 1)),
+                        body: body.as_bytes(),
+                    }));
+                }
+                writers.push(writer);
+            }
+            catalog.wait_until_settled();
+            let usage = catalog.usage();
+            let bytes: u64 = usage.iter().map(|(_, usage)| usage.bytes).sum();
+            println!(
+                "1,000 namespaces, {pods} pods each, {}: {:>6.1} MiB, {:>5.0} B a pod, {:>5.1} s of processor",
+                if is_each { "1,000 profile namespaces" } else { "one profile namespace   " },
+                bytes as f64 / f64::from(1 << 20),
+                bytes as f64 / f64::from(pods * 1_000),
+                processor_seconds() - started,
+            );
+        }
+    }
+}
+
+/// The processor time of this process.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The fields 14 and 15 are user and system time, in hundredths of a second.
+    let ticks = stat.split_whitespace().skip(13).take(2);
+    ticks.filter_map(|it| it.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 fn median(mut work: impl FnMut()) -> f64 {

@@ -51,6 +51,10 @@ src/controller/tests/sharing.rs profiles_of_different_namespaces_share_no_inform
 src/controller/tests/limits.rs an_informer_continues_for_a_profile_without_a_limit
 src/status/tests/access_lost.rs each_profile_of_a_shared_informer_has_its_own_access_loss_policy
 
+Sharing 2
+crates/kubewarm-cache/src/store/dictionary_group.rs the_size_of_a_store_reveals_nothing_about_objects_of_another_namespace
+crates/kubewarm-cache/src/store/dictionary_group.rs only_stores_of_one_profile_namespace_and_identity_share_a_dictionary
+
 Authors 1
 tests/e2e/authors.rs only_users_who_may_impersonate_an_account_can_name_it
 crates/kubewarm-client/src/account_policy.rs only_a_bound_policy_that_denies_is_reported_as_enforced

@@ -2,13 +2,13 @@
 
 use super::{
     compression_contexts::CompressionContextPool,
-    dictionary_group::{DecodeErrorCounter, DictionaryGroup},
+    dictionary_group::{DecodeErrorCounter, DictionaryCost, DictionaryGroup},
     maintenance_queue::MaintenanceQueue,
     object_store::ObjectStore,
     reader::{StoreReader, StoreUsage},
     writer::StoreWriter,
 };
-use kubewarm_api::model::{FieldPath, InformerKey, Projection, Resource, UsageMeter};
+use kubewarm_api::model::{FieldPath, Identity, InformerKey, Projection, Resource, UsageMeter};
 use parking_lot::{Mutex, RwLock};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,12 +19,21 @@ use std::{
 /// first 32 in the order of their field paths. kubewarm then logs a warning.
 pub const INDEXES_PER_STORE: usize = 32;
 
-/// The groups of stores that share zstd dictionaries. Stores share dictionaries if they contain the same resource and
-/// the same part of each object (`Projection`).
+/// The groups of stores that share zstd dictionaries.
+type DictionaryGroups = BTreeMap<DictionaryGroupKey, Weak<DictionaryGroup>>;
+
+/// Stores with equal keys share zstd dictionaries.
 ///
-/// The `bool` is true for stores that kubewarm opens for itself, not for a profile. These stores form groups of their
-/// own, so text from a tenant's objects never enters the dictionaries of kubewarm's own stores.
-type DictionaryGroups = BTreeMap<(Resource, Projection, bool), Weak<DictionaryGroup>>;
+/// A dictionary makes objects smaller that contain the same text as its samples, and users can see the size of their
+/// stores. So the samples come only from objects that the same namespace's profiles read with the same identity.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct DictionaryGroupKey {
+    resource: Resource,
+    projection: Projection,
+    identity: Identity,
+    /// Namespace of the profiles. `None` for stores that kubewarm opens for itself.
+    declared_in: Option<Arc<str>>,
+}
 
 /// The `UsageMeter` of each store, which counts the store's objects and bytes. A meter can exist before the
 /// `StoreCatalog` opens the store, and after the `StoreCatalog` closes it.
@@ -45,6 +54,7 @@ pub struct StoreCatalog {
     contexts: CompressionContextPool,
     maintenance: MaintenanceQueue,
     decode_errors: DecodeErrorCounter,
+    dictionary_cost: DictionaryCost,
 }
 
 impl StoreCatalog {
@@ -60,6 +70,12 @@ impl StoreCatalog {
     #[must_use]
     pub fn with_error_counter(self, count: impl Fn(&Resource) + Send + Sync + 'static) -> Self {
         Self { decode_errors: DecodeErrorCounter(Some(Arc::new(count))), ..self }
+    }
+
+    /// Creates a `StoreCatalog` for a sample of objects. Its stores use a dictionary even if the sample is too small for
+    /// the dictionary to pay.
+    pub(super) fn of_sample() -> Self {
+        Self { dictionary_cost: DictionaryCost::Ignored, ..Self::default() }
     }
 
     /// Opens an empty store with an index of each field path in `indexes`. If a store is already open under `key`,
@@ -85,7 +101,12 @@ impl StoreCatalog {
     pub(super) fn dictionary_group(&self, key: &InformerKey) -> Arc<DictionaryGroup> {
         let mut dictionary_groups = self.dictionary_groups.lock();
         dictionary_groups.retain(|_, group| group.strong_count() > 0);
-        let id = (key.resource.clone(), key.projection, key.is_own());
+        let id = DictionaryGroupKey {
+            resource: key.resource.clone(),
+            projection: key.projection,
+            identity: key.identity.clone(),
+            declared_in: key.declared_in.clone(),
+        };
         if let Some(group) = dictionary_groups.get(&id).and_then(Weak::upgrade) {
             return group;
         }
@@ -95,6 +116,7 @@ impl StoreCatalog {
             contexts,
             maintenance,
             self.decode_errors.clone(),
+            self.dictionary_cost,
         );
         let group = Arc::new(group);
         dictionary_groups.insert(id, Arc::downgrade(&group));

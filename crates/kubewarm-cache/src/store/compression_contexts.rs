@@ -211,7 +211,14 @@ mod tests {
         }
         let mut bytes = Vec::with_capacity(4096);
         zstd_safe::train_from_buffer(&mut bytes, &samples, &sizes).unwrap();
-        Arc::new(CompressionDictionary::new(bytes, 1).unwrap())
+        Arc::new(CompressionDictionary::trained(bytes, 1).unwrap())
+    }
+
+    fn of_content() -> Arc<CompressionDictionary> {
+        let objects =
+            r#"{"metadata":{"name":"app-7","labels":{"app":"a7"}},"spec":{"nodeName":"node-7"}}"#;
+        let dictionary = CompressionDictionary::of_content(objects.as_bytes().to_vec(), 1);
+        Arc::new(dictionary.unwrap())
     }
 
     fn round_trip(
@@ -232,12 +239,20 @@ mod tests {
     fn a_dictionary_makes_packed_bodies_smaller() {
         let body =
             r#"{"metadata":{"name":"app-1","labels":{"app":"a1"}},"spec":{"nodeName":"node-9"}}"#;
-        let with = trained();
         let (plain, _) = round_trip(body.as_bytes(), None);
-        let (record, back) = round_trip(body.as_bytes(), Some(&with));
-        assert_eq!(back, body.as_bytes());
-        assert_eq!(record.packing(), BodyCompression::Dictionary(1));
-        assert!(record.bytes() * 2 < plain.bytes(), "{} {}", record.bytes(), plain.bytes());
+        for with in [trained(), of_content()] {
+            let (record, back) = round_trip(body.as_bytes(), Some(&with));
+            assert_eq!(back, body.as_bytes());
+            assert_eq!(record.packing(), BodyCompression::Dictionary(1));
+            assert!(record.bytes() * 2 < plain.bytes(), "{} {}", record.bytes(), plain.bytes());
+        }
+    }
+
+    #[test]
+    fn objects_that_zstd_would_take_for_a_trained_dictionary_are_none() {
+        let forged = [&[0x37, 0xa4, 0x30, 0xec][..], &[b'a'; 200]].concat();
+        assert!(CompressionDictionary::of_content(forged.clone(), 1).is_none());
+        assert!(CompressionDictionary::of_content(forged[1..].to_vec(), 1).is_some());
     }
 
     #[test]
@@ -287,21 +302,22 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn every_body_unpacks_unchanged(body: Vec<u8>, text in "[a-c\":{}]{0,2000}", some: bool) {
-            let with = some.then(trained);
+        fn every_body_unpacks_unchanged(body: Vec<u8>, text in "[a-c\":{}]{0,2000}", form in 0..3_usize) {
+            let with = [None, Some(trained()), Some(of_content())][form].clone();
             prop_assert_eq!(round_trip(&body, with.as_ref()).1, body);
             prop_assert_eq!(round_trip(text.as_bytes(), with.as_ref()).1, text.as_bytes());
         }
 
         #[test]
         fn arbitrary_bytes_unpack_or_return_an_error(packed: Vec<u8>) {
-            let with = trained();
-            CompressionContextPool::default().with(|context, into| {
-                for packing in [BodyCompression::None, BodyCompression::Zstd, BodyCompression::Dictionary(1)] {
-                    let record = PackedObject::new("x", packing, &packed);
-                    let _ = context.unpack(&record, Some(&with), into);
-                }
-            });
+            for with in [trained(), of_content()] {
+                CompressionContextPool::default().with(|context, into| {
+                    for packing in [BodyCompression::None, BodyCompression::Zstd, BodyCompression::Dictionary(1)] {
+                        let record = PackedObject::new("x", packing, &packed);
+                        let _ = context.unpack(&record, Some(&with), into);
+                    }
+                });
+            }
         }
     }
 }

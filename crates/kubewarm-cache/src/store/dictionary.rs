@@ -11,15 +11,24 @@ use std::sync::{
 };
 use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, SafeResult, WriteBuf};
 
-/// One trained zstd dictionary. It stays in memory while an object compressed with it exists, or while it is the
-/// newest dictionary of its `DictionaryGroup`.
+/// One zstd dictionary. It stays in memory while an object compressed with it exists, or while it is the newest
+/// dictionary of its `DictionaryGroup`.
 pub(super) struct CompressionDictionary {
-    compress: CDict<'static>,
-    decompress: DDict<'static>,
+    content: DictionaryContent,
     generation: u8,
     /// Number of [`DictionarySet`]s that contain this dictionary.
     users: AtomicUsize,
 }
+
+enum DictionaryContent {
+    /// Bytes of stored objects, at most 8 KiB. zstd reads them for each object that it compresses.
+    Objects(Vec<u8>),
+    /// A trained dictionary with its tables, about 105 KiB. It makes objects smaller than bytes of stored objects do.
+    Trained { compress: CDict<'static>, decompress: DDict<'static> },
+}
+
+/// The first bytes of a trained dictionary (RFC 8878, section 5).
+const TRAINED_MAGIC: [u8; 4] = [0x37, 0xa4, 0x30, 0xec];
 
 /// The dictionaries with which the objects of one store, or of one event log, are compressed. Usually, one dictionary
 /// is enough.
@@ -43,16 +52,25 @@ impl std::fmt::Debug for CompressionDictionary {
 impl CompressionDictionary {
     /// Prepares a trained dictionary for compression and decompression. Returns `None` if zstd rejects the trained
     /// bytes.
-    pub(super) fn new(mut trained: Vec<u8>, generation: u8) -> Option<Self> {
+    pub(super) fn trained(mut trained: Vec<u8>, generation: u8) -> Option<Self> {
         // Bytes 4 to 7 are the dictionary ID (RFC 8878). With the ID 0, zstd omits the ID from every frame, which
         // saves memory. A [`PackedObject`] stores the dictionary's `generation` instead.
         trained.get_mut(4..8)?.fill(0);
-        Some(Self {
-            compress: CDict::try_create(&trained, LEVEL)?,
-            decompress: DDict::try_create(&trained)?,
-            generation,
-            users: AtomicUsize::new(0),
-        })
+        let compress = CDict::try_create(&trained, LEVEL)?;
+        let decompress = DDict::try_create(&trained)?;
+        let content = DictionaryContent::Trained { compress, decompress };
+        Some(Self { content, generation, users: AtomicUsize::new(0) })
+    }
+
+    /// Creates a dictionary that consists of the bytes of objects. Returns `None` if zstd would take them for a trained
+    /// dictionary.
+    pub(super) fn of_content(mut objects: Vec<u8>, generation: u8) -> Option<Self> {
+        if objects.starts_with(&TRAINED_MAGIC) {
+            return None;
+        }
+        objects.shrink_to_fit();
+        let content = DictionaryContent::Objects(objects);
+        Some(Self { content, generation, users: AtomicUsize::new(0) })
     }
 
     /// Returns the number of the dictionary within its `DictionaryGroup`, from 1 to 253.
@@ -62,7 +80,12 @@ impl CompressionDictionary {
 
     /// Returns the memory of the dictionary in bytes, for compression and decompression together.
     pub(super) fn bytes(&self) -> usize {
-        self.compress.sizeof() + self.decompress.sizeof()
+        match &self.content {
+            DictionaryContent::Objects(objects) => objects.capacity(),
+            DictionaryContent::Trained { compress, decompress } => {
+                compress.sizeof() + decompress.sizeof()
+            }
+        }
     }
 
     pub(super) fn compress<W: WriteBuf + ?Sized>(
@@ -71,7 +94,14 @@ impl CompressionDictionary {
         into: &mut W,
         body: &[u8],
     ) -> SafeResult {
-        context.compress_using_cdict(into, body, &self.compress)
+        match &self.content {
+            DictionaryContent::Objects(objects) => {
+                context.compress_using_dict(into, body, objects, LEVEL)
+            }
+            DictionaryContent::Trained { compress, .. } => {
+                context.compress_using_cdict(into, body, compress)
+            }
+        }
     }
 
     pub(super) fn decompress<W: WriteBuf + ?Sized>(
@@ -80,7 +110,14 @@ impl CompressionDictionary {
         into: &mut W,
         frame: &[u8],
     ) -> SafeResult {
-        context.decompress_using_ddict(into, frame, &self.decompress)
+        match &self.content {
+            DictionaryContent::Objects(objects) => {
+                context.decompress_using_dict(into, frame, objects)
+            }
+            DictionaryContent::Trained { decompress, .. } => {
+                context.decompress_using_ddict(into, frame, decompress)
+            }
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! Trains the compression dictionaries that the stores of one resource use, and decides when to train the next
-//! dictionary.
+//! Makes the compression dictionaries that the stores of one resource use, and decides when to try the next dictionary.
 
 use super::{
     compression_contexts::{CompressionContext, CompressionContextPool},
@@ -18,50 +17,74 @@ use std::{
     },
 };
 
-/// Maximum size of a dictionary, in bytes. Larger dictionaries save no more memory.
-const DICTIONARY_BYTES: usize = 16 << 10;
+/// Minimum number of stored objects for the first dictionary, which consists of stored objects.
+const FIRST_OBJECTS: u64 = 32;
 
-/// Minimum number of stored objects for the first dictionary. With fewer objects, a dictionary takes more memory than
-/// it saves.
-///
-/// Between two trainings of a dictionary, the stores must also compress at least this number of objects.
-const FIRST_OBJECTS: u64 = 256;
+/// Maximum size of a dictionary of stored objects, in bytes.
+const CONTENT_BYTES: usize = 8 << 10;
 
-/// Minimum total size of the sampled objects, in bytes. With smaller samples, a dictionary takes more memory than it
-/// saves.
-const FIRST_BYTES: usize = 128 << 10;
+/// Minimum number of stored objects for a trained dictionary. Below, a dictionary of stored objects takes less memory,
+/// and its objects are a fifth larger. A training takes about 50 ms.
+const TRAINED_OBJECTS: u64 = 2_048;
 
-/// A `DictionaryGroup` trains its next dictionary when the number of stored objects has grown by this factor. The first
+/// The same number for a sample, of which forecasts take at most 1,000 objects.
+const TRAINED_SAMPLE_OBJECTS: u64 = 768;
+
+/// Maximum size of a trained dictionary, in bytes. Larger dictionaries save no more memory.
+const TRAINED_BYTES: usize = 16 << 10;
+
+/// Minimum total size of the objects from which a dictionary is trained, in bytes.
+const MIN_SAMPLE_BYTES: usize = 128 << 10;
+
+/// Maximum total size of the objects from which a dictionary is trained, in bytes.
+const SAMPLE_BYTES: usize = 512 << 10;
+
+/// A `DictionaryGroup` tries its next dictionary when the number of stored objects has grown by this factor. The first
 /// objects of a list often come from one namespace, so a later dictionary also suits the objects of other namespaces.
 const GROWTH: u64 = 16;
 
-/// Maximum size of the samples for the first dictionary, in bytes. A small sample keeps the training of the dictionary
-/// short.
-///
-/// The store compresses objects without a dictionary until the training ends. These objects take five times as much
-/// memory as with a dictionary, and a list delivers thousands of objects in that time.
-const FIRST_SAMPLE_BYTES: usize = 256 << 10;
-/// Maximum size of the samples for each dictionary after the first, in bytes.
-const SAMPLE_BYTES: usize = 512 << 10;
+/// Minimum growth, in percent, after a dictionary that the group does not use. A trial without training is cheap.
+const MIN_GROWTH_PERCENT: u64 = 25;
 
-/// Maximum number of sampled objects that are not used to train a dictionary. kubewarm compresses these objects to
-/// test whether the new dictionary is better than the current dictionary.
+/// The same for a trained dictionary.
+const MIN_TRAINED_GROWTH_PERCENT: u64 = 100;
+
+/// Maximum number of sampled objects that are not used for a dictionary. kubewarm compresses these objects to test
+/// whether the new dictionary is better than the current dictionary.
 const HELD_OUT_OBJECTS: usize = 32;
 
+/// Whether a dictionary must save more memory than it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum DictionaryCost {
+    #[default]
+    Counted,
+    /// A sample of objects predicts the memory of more objects, for which the dictionary can pay.
+    Ignored,
+}
+
+/// A new dictionary that no object uses yet.
+struct DictionaryTrial {
+    dictionary: Arc<CompressionDictionary>,
+    /// Bytes that all objects of the group's stores save with the dictionary. Estimated from the held-out objects.
+    saved: u64,
+    /// Whether the held-out objects become at least a tenth smaller.
+    is_effective: bool,
+}
+
 /// The stores that share zstd dictionaries, because they contain the same resource and the same part of each object
-/// (`Projection`). Stores that kubewarm opens for itself, not for a profile, form separate groups.
+/// (`Projection`). Profiles of one namespace declare all these stores, with the same identity.
 #[derive(Debug)]
 pub(super) struct DictionaryGroup {
     current: RwLock<Option<Arc<CompressionDictionary>>>,
     /// Number of objects that the group's stores have compressed since the group was created.
     packed: AtomicU64,
-    /// Value of the counter `packed` at which the training of the next dictionary starts. It is `u64::MAX` while a
-    /// training is queued or running.
+    /// Value of the counter `packed` at which the trial of the next dictionary starts. It is `u64::MAX` while a trial is
+    /// queued or running.
     next: AtomicU64,
     stores: Mutex<Vec<Weak<ObjectStore>>>,
-    /// Number of objects in the group's stores when the group last trained a dictionary. 0 until the first dictionary
-    /// exists.
-    trained: AtomicU64,
+    /// Number of objects in the group's stores that the next trial needs.
+    needed: AtomicU64,
+    cost: DictionaryCost,
     resource: Resource,
     decode_errors: DecodeErrorCounter,
     pub(super) contexts: CompressionContextPool,
@@ -86,13 +109,15 @@ impl DictionaryGroup {
         contexts: CompressionContextPool,
         maintenance: MaintenanceQueue,
         decode_errors: DecodeErrorCounter,
+        cost: DictionaryCost,
     ) -> Self {
         Self {
             current: RwLock::new(None),
             packed: AtomicU64::new(0),
             next: AtomicU64::new(FIRST_OBJECTS),
             stores: Mutex::default(),
-            trained: AtomicU64::new(0),
+            needed: AtomicU64::new(FIRST_OBJECTS),
+            cost,
             resource,
             decode_errors,
             contexts,
@@ -119,8 +144,8 @@ impl DictionaryGroup {
         self.current.read().clone()
     }
 
-    /// Counts a compressed object. When the count reaches `next`, queues the training of a dictionary on the
-    /// maintenance thread.
+    /// Counts a compressed object. When the count reaches `next`, queues the trial of a dictionary on the maintenance
+    /// thread.
     pub(super) fn count_packed(self: &Arc<Self>) {
         let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
         let next = self.next.load(Ordering::Relaxed);
@@ -129,92 +154,138 @@ impl DictionaryGroup {
                 self.next.compare_exchange(next, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
             if taken.is_ok() {
                 let group = Arc::downgrade(self);
-                self.maintenance.push(move || group.upgrade().iter().for_each(|it| it.train()));
+                self.maintenance
+                    .push(move || group.upgrade().iter().for_each(|it| it.try_dictionaries()));
             }
         }
     }
 
-    /// Trains a dictionary if the group's stores have enough objects. The group uses the dictionary only if it makes
-    /// sampled objects at least a tenth smaller. The group then compresses the objects of all stores again.
-    ///
-    /// To copy samples, the training locks one store after another.
-    fn train(&self) {
-        let stores: Vec<_> = self.stores.lock().iter().filter_map(Weak::upgrade).collect();
-        let objects: u64 = stores.iter().map(|store| store.usage().objects).sum();
-        let before = self.trained.load(Ordering::Relaxed);
-        let generation = self.current().map_or(0, |current| current.generation());
-        let query = before.saturating_mul(GROWTH).max(FIRST_OBJECTS);
-        let mut is_new = false;
-        let wait = if objects < query || generation >= u8::MAX - 2 {
-            query.saturating_sub(objects)
-        } else {
-            let trained = self.contexts.with(|context, body| {
-                self.train_dictionary(&stores, objects, generation + 1, context, body)
-            });
-            if let Some(dictionary) = trained {
-                *self.current.write() = Some(dictionary);
-                is_new = true;
-            }
-            if is_new || before > 0 {
-                self.trained.store(objects, Ordering::Relaxed);
-            }
-            objects
-        };
-        let packed = self.packed.load(Ordering::Relaxed);
-        self.next.store(packed.saturating_add(wait.max(FIRST_OBJECTS)), Ordering::Relaxed);
-        // Drop the references to the stores. If one of the stores is closed while `repack` works on another store,
-        // the closed store is freed at once.
-        drop(stores);
-        if is_new {
-            // A store that opened during the training has objects without the dictionary too.
+    /// Tries a new dictionary if the group's stores have enough objects. If the dictionary pays, the group uses it, and
+    /// compresses the objects of all stores again.
+    fn try_dictionaries(&self) {
+        let generation = || self.current().map(|current| current.generation());
+        let (before, mut next) = (generation(), 0);
+        // During a trial, the stores can grow enough for the next trial.
+        while self.packed.load(Ordering::Relaxed) >= next {
+            next = self.try_next();
+        }
+        self.next.store(next, Ordering::Relaxed);
+        if generation() != before {
+            // A store that opened during the trial has objects without the dictionary too.
             let all = self.stores.lock().clone();
             all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));
         }
     }
 
-    /// Trains a dictionary from samples. Returns the dictionary only if it makes the sampled objects outside of the
-    /// training at least a tenth smaller than the current dictionary does.
-    fn train_dictionary(
+    /// Tries at most one dictionary. Returns the value of `packed` at which the stores can have enough objects for the
+    /// next trial.
+    fn try_next(&self) -> u64 {
+        let packed = self.packed.load(Ordering::Relaxed);
+        let stores: Vec<_> = self.stores.lock().iter().filter_map(Weak::upgrade).collect();
+        let objects: u64 = stores.iter().map(|store| store.usage().objects).sum();
+        let mut needed = self.needed.load(Ordering::Relaxed);
+        if objects >= needed {
+            let trial = self
+                .contexts
+                .with(|context, body| self.new_dictionary(&stores, objects, context, body));
+            needed = self.use_if_it_pays(trial, objects);
+            self.needed.store(needed, Ordering::Relaxed);
+        }
+        // Updates of objects count as packed too, so a store that does not grow seldom checks its size.
+        packed.saturating_add(needed.saturating_sub(objects).max(objects / 8 + 1))
+    }
+
+    /// Uses a dictionary for new objects if it pays. Returns the number of objects that the next trial needs.
+    fn use_if_it_pays(&self, trial: Option<DictionaryTrial>, objects: u64) -> u64 {
+        let trained = self.trained_objects();
+        let growth =
+            if objects < trained { MIN_GROWTH_PERCENT } else { MIN_TRAINED_GROWTH_PERCENT };
+        let least = objects.saturating_add(objects.saturating_mul(growth).div_ceil(100));
+        let mut needed = objects.saturating_mul(GROWTH);
+        if let Some(DictionaryTrial { dictionary, saved, is_effective }) = trial {
+            let cost = match self.cost {
+                DictionaryCost::Counted => dictionary.bytes() as u64,
+                DictionaryCost::Ignored => 0,
+            };
+            if is_effective && saved > cost {
+                *self.current.write() = Some(dictionary);
+            } else {
+                let pays_at = cost.saturating_mul(objects) / saved.max(1);
+                needed = pays_at.clamp(least, needed);
+            }
+        } else {
+            needed = least;
+        }
+        // The first trained dictionary replaces one of stored objects, so it does not wait for the growth.
+        if objects < trained { needed.min(trained) } else { needed }
+    }
+
+    /// Returns the number of objects from which the group trains dictionaries.
+    fn trained_objects(&self) -> u64 {
+        match self.cost {
+            DictionaryCost::Counted => TRAINED_OBJECTS,
+            DictionaryCost::Ignored => TRAINED_SAMPLE_OBJECTS,
+        }
+    }
+
+    /// Makes a dictionary from samples of the stores, which have `objects` objects. Returns `None` if the samples are
+    /// too small. To copy samples, the call locks one store after another.
+    fn new_dictionary(
         &self,
         stores: &[Arc<ObjectStore>],
         objects: u64,
-        generation: u8,
         context: &mut CompressionContext,
         body: &mut Vec<u8>,
-    ) -> Option<Arc<CompressionDictionary>> {
-        let limit = if generation == 1 { FIRST_SAMPLE_BYTES } else { SAMPLE_BYTES };
+    ) -> Option<DictionaryTrial> {
+        let is_trained = objects >= self.trained_objects();
+        let (count, held_out_step, limit) =
+            if is_trained { (512, 8, SAMPLE_BYTES) } else { (16, 2, CONTENT_BYTES) };
         let mut samples = Vec::new();
         let mut sizes = Vec::new();
         let mut held_out: Vec<Vec<u8>> = Vec::new();
         let query =
-            |store: &ObjectStore| store.usage().objects.saturating_mul(512).div_ceil(objects);
+            |store: &ObjectStore| store.usage().objects.saturating_mul(count).div_ceil(objects);
+        // Count the samples of all stores together, because each of many small stores has only one.
+        let mut at = 0;
         for store in stores {
-            let copies = store.spread(usize::try_from(query(store)).unwrap_or(usize::MAX));
-            for (at, packed) in copies.iter().enumerate() {
-                let body = store.unpack_detached(packed, context, body);
+            for packed in store.spread(usize::try_from(query(store)).unwrap_or(usize::MAX)) {
+                let body = store.unpack_detached(&packed, context, body);
                 let Some(ObjectBody { bytes: body, .. }) = body else { continue };
-                if at % 8 == 4 && held_out.len() < HELD_OUT_OBJECTS {
+                let rest = limit - samples.len();
+                if at % held_out_step == held_out_step / 2 && held_out.len() < HELD_OUT_OBJECTS {
                     held_out.push(body.to_vec());
-                } else if samples.len() + body.len() <= limit {
+                } else if body.len() <= rest {
                     samples.extend_from_slice(body);
                     sizes.push(body.len());
+                } else if !is_trained {
+                    samples.extend_from_slice(body.get(..rest).unwrap_or_default());
                 }
+                at += 1;
             }
         }
-        if samples.len() < FIRST_BYTES {
-            return None;
-        }
-        let mut trained = Vec::with_capacity(DICTIONARY_BYTES);
-        zstd::zstd_safe::train_from_buffer(&mut trained, &samples, &sizes).ok()?;
-        let dictionary = Arc::new(CompressionDictionary::new(trained, generation)?);
+        // After a dictionary, the next one needs more objects by the factor `GROWTH`, so the number stays small.
+        let generation = self.current().map_or(0, |current| current.generation()) + 1;
+        let dictionary = if is_trained {
+            if samples.len() < MIN_SAMPLE_BYTES {
+                return None;
+            }
+            let mut trained = Vec::with_capacity(TRAINED_BYTES);
+            zstd::zstd_safe::train_from_buffer(&mut trained, &samples, &sizes).ok()?;
+            CompressionDictionary::trained(trained, generation)
+        } else {
+            CompressionDictionary::of_content(samples, generation)
+        };
+        let dictionary = Arc::new(dictionary?);
         let mut size = |with: Option<&Arc<CompressionDictionary>>| -> usize {
             let bodies = held_out.iter().map(|body| ObjectBody::json(body));
             bodies.map(|body| context.pack("", body, with).record.bytes()).sum()
         };
         let before = size(self.current().as_ref());
         let after = size(Some(&dictionary));
-        tracing::debug!(objects, generation, before, after, "trained a dictionary");
-        (after < before / 10 * 9).then_some(dictionary)
+        tracing::debug!(objects, generation, before, after, "tried a dictionary");
+        let saved_each = before.saturating_sub(after) / held_out.len().max(1);
+        let saved = u64::try_from(saved_each).unwrap_or(0).saturating_mul(objects);
+        Some(DictionaryTrial { dictionary, saved, is_effective: after < before / 10 * 9 })
     }
 }
 
@@ -225,7 +296,9 @@ mod tests {
         fixtures::{all, body, informer_key, remove, upsert, version},
         packed_object::BodyCompression,
     };
-    use kubewarm_api::model::{Delta, DeltaSink, InformerKey, InformerScope, ReplacePolicy};
+    use kubewarm_api::model::{
+        Delta, DeltaSink, Identity, InformerKey, InformerScope, ReplacePolicy,
+    };
     use std::{collections::BTreeSet, sync::Arc};
 
     fn namespace(name: &str) -> InformerKey {
@@ -251,15 +324,21 @@ mod tests {
         reader.usage().bytes / reader.usage().objects
     }
 
+    /// Stops the maintenance thread until the returned sender is dropped.
+    fn pause(catalog: &StoreCatalog, key: &InformerKey) -> std::sync::mpsc::Sender<()> {
+        let (resume, paused) = std::sync::mpsc::channel();
+        catalog.dictionary_group(key).maintenance.push(move || {
+            let _resumed = paused.recv();
+        });
+        resume
+    }
+
     #[test]
     fn a_store_that_opens_during_a_training_gets_the_dictionary() {
         let catalog = StoreCatalog::new();
         let mut a = catalog.open(&namespace("a"), &BTreeSet::new());
         let of_a = catalog.reader(&namespace("a")).unwrap();
-        let (resume, paused) = std::sync::mpsc::channel::<()>();
-        catalog.dictionary_group(&namespace("a")).maintenance.push(move || {
-            let _resumed = paused.recv();
-        });
+        let resume = pause(&catalog, &namespace("a"));
         fill(&mut a, "a", 0..300);
         // The training waits for this lock, because it copies samples.
         let locked = of_a.store.contents.write();
@@ -284,16 +363,16 @@ mod tests {
             (writer, catalog.reader(&namespace(name)).unwrap())
         };
         let ((mut a, of_a), (mut b, of_b)) = (open("a"), open("b"));
-        fill(&mut a, "a", 0..200);
+        fill(&mut a, "a", 0..20);
         catalog.wait_until_settled();
         let before = bytes_each(&of_a);
-        fill(&mut b, "b", 200..1000);
+        fill(&mut b, "b", 20..1000);
         catalog.wait_until_settled();
         let packings = |reader: &StoreReader| all(reader).len();
-        assert_eq!((packings(&of_a), packings(&of_b)), (200, 800));
+        assert_eq!((packings(&of_a), packings(&of_b)), (20, 980));
         assert!(bytes_each(&of_b) < before, "{} {before}", bytes_each(&of_b));
         let objects = all(&of_b);
-        for (n, object) in (200..1000).zip(&objects) {
+        for (n, object) in (20..1000).zip(&objects) {
             assert_eq!(object.bytes, pod(n).as_bytes());
         }
     }
@@ -309,12 +388,16 @@ mod tests {
         let group = catalog.dictionary_group(&informer_key("pods"));
         let dictionary = group.current().unwrap();
         let total = || catalog.usage().iter().map(|(_, usage)| usage.bytes).sum::<u64>();
-        let alone = total();
-        assert!(alone > dictionary.bytes() as u64);
+        let counted = || {
+            let readers = ["a", "b", "c"].map(|name| catalog.reader(&namespace(name)).unwrap());
+            readers.map(|it| it.store.contents.read().dictionaries.bytes())
+        };
+        let (alone, bytes) = (total(), dictionary.bytes());
+        assert_eq!(counted(), [bytes, 0, 0]);
         for (name, writer) in &mut writers[1..] {
             fill(writer, name, 0..1);
         }
-        assert!(total() - alone < 64 << 10, "{} {alone}", total());
+        assert_eq!(counted(), [bytes / 3; 3]);
         for (name, writer) in &mut writers[1..] {
             writer.apply(remove(&format!("{name}/x000000"), "6"));
         }
@@ -327,15 +410,88 @@ mod tests {
     }
 
     #[test]
-    fn kubewarms_own_stores_share_no_dictionary_with_profiles() {
+    fn only_stores_of_one_profile_namespace_and_identity_share_a_dictionary() {
         let catalog = StoreCatalog::new();
-        let own = informer_key("pods");
-        let declared =
-            |namespace: &str| InformerKey { declared_in: Some(namespace.into()), ..own.clone() };
-        let [of_own, of_a, of_b] =
-            [&own, &declared("a"), &declared("b")].map(|key| catalog.dictionary_group(key));
-        assert!(!Arc::ptr_eq(&of_own, &of_a));
-        assert!(Arc::ptr_eq(&of_a, &of_b));
+        let own = namespace("x");
+        let of_a = InformerKey { declared_in: Some("a".into()), ..own.clone() };
+        let of_b = InformerKey { declared_in: Some("b".into()), ..own.clone() };
+        let identity = Identity::ServiceAccount { namespace: "a".into(), name: "reader".into() };
+        let of_account = InformerKey { identity, ..of_a.clone() };
+        let other_scope = InformerKey { scope: InformerScope::AllNamespaces, ..of_a.clone() };
+        let keys = [&own, &of_a, &of_b, &of_account];
+        let groups = keys.map(|key| catalog.dictionary_group(key));
+        for (at, group) in groups.iter().enumerate() {
+            assert!(groups[..at].iter().all(|other| !Arc::ptr_eq(other, group)), "{at}");
+        }
+        assert!(Arc::ptr_eq(&catalog.dictionary_group(&other_scope), &groups[1]));
+    }
+
+    #[test]
+    fn the_size_of_a_store_reveals_nothing_about_objects_of_another_namespace() {
+        const GUESS: &str = "a string that a tenant guesses: 7f3c90e5b1d2486a";
+        /// Returns the bytes of a tenant's store, while `text` stands in each object of another namespace.
+        fn bytes_beside(text: &str) -> u64 {
+            let catalog = StoreCatalog::new();
+            let declared =
+                |name: &str| InformerKey { declared_in: Some(name.into()), ..namespace(name) };
+            let fill = |name: &str, text: &str| {
+                let mut writer = catalog.open(&declared(name), &BTreeSet::new());
+                // The dictionary is made of the objects that the store has when the maintenance thread resumes.
+                let resume = pause(&catalog, &declared(name));
+                for n in 0..100 {
+                    let pod = pod(n).replace("web", text);
+                    writer.apply(upsert(&format!("{name}/x{n:06}"), 1, "5", &pod));
+                }
+                drop(resume);
+                catalog.wait_until_settled();
+                for n in 100..200 {
+                    let pod = pod(n).replace("web", text);
+                    writer.apply(upsert(&format!("{name}/x{n:06}"), 1, "5", &pod));
+                }
+                assert!(catalog.dictionary_group(&declared(name)).current().is_some());
+                catalog.reader(&declared(name)).unwrap().usage().bytes
+            };
+            let of_other = fill("other", text);
+            let of_tenant = fill("tenant", GUESS);
+            assert!(of_other > 0);
+            of_tenant
+        }
+        assert_eq!(bytes_beside(GUESS), bytes_beside(&GUESS.replace("7f3c90e5b1d2486a", "no")));
+    }
+
+    #[test]
+    fn a_dictionary_is_used_once_it_saves_more_memory_than_it_takes() {
+        let catalog = StoreCatalog::new();
+        let mut writer = catalog.open(&namespace("a"), &BTreeSet::new());
+        let mut random = fastrand::Rng::with_seed(1);
+        // A dictionary can save the few words, but not the random text.
+        let mut pod = || {
+            let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(200).collect();
+            body("{}", &format!(r#","text":"a few words of each object: {text}""#))
+        };
+        let mut fill = |objects: std::ops::Range<u32>| {
+            let resume = pause(&catalog, &namespace("a"));
+            for n in objects {
+                writer.apply(upsert(&format!("a/x{n:06}"), 1, "5", &pod()));
+            }
+            drop(resume);
+            catalog.wait_until_settled();
+            catalog.dictionary_group(&namespace("a")).current().is_some()
+        };
+        assert!(!fill(0..32));
+        assert!(fill(32..1_000));
+    }
+
+    #[test]
+    fn a_store_of_80_objects_gets_a_small_dictionary() {
+        let catalog = StoreCatalog::new();
+        let mut writer = catalog.open(&namespace("a"), &BTreeSet::new());
+        for n in 0..80 {
+            fill(&mut writer, "a", n..n + 1);
+            catalog.wait_until_settled();
+        }
+        let group = catalog.dictionary_group(&namespace("a"));
+        assert!(group.current().is_some_and(|it| it.bytes() <= 8 << 10));
     }
 
     #[test]
@@ -343,7 +499,7 @@ mod tests {
         let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
         for _ in 0..5 {
-            fill(&mut writer, "a", 0..250);
+            fill(&mut writer, "a", 0..30);
             writer.apply(Delta::Purge);
         }
         catalog.wait_until_settled();

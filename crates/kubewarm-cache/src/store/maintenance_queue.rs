@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use crate::store::{
         compression_contexts::CompressionContextPool,
-        dictionary_group::{DecodeErrorCounter, DictionaryGroup},
+        dictionary_group::{DecodeErrorCounter, DictionaryCost, DictionaryGroup},
         fixtures::{body, informer_key, upsert},
         writer::StoreWriter,
     };
@@ -176,6 +176,7 @@ mod tests {
             CompressionContextPool::default(),
             MaintenanceQueue::default(),
             counter,
+            DictionaryCost::Counted,
         ));
         let store = ObjectStore::new(kind, false, Arc::default());
         let store = Arc::new(store);

@@ -8,13 +8,13 @@ use kubewarm_api::model::{
 };
 use std::collections::BTreeMap;
 
-/// A resource and the part of each object (`Projection`) that a store contains. Stores with equal keys share zstd
-/// dictionaries.
+/// A resource and the part of each object (`Projection`) that a store contains. In a sample, stores with equal keys share
+/// zstd dictionaries.
 pub type DictionaryKey = (Resource, Projection);
 
 /// Sampled objects of several informers. The sample compresses and indexes the objects as the stores of kubewarm's
 /// operator do. Dropping the sample frees the objects.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ObjectSample {
     catalog: StoreCatalog,
     writers: BTreeMap<InformerKey, StoreWriter>,
@@ -30,6 +30,12 @@ pub struct SampleUsage {
     /// Memory in bytes of the zstd dictionary that compresses the objects. It does not depend on the number of
     /// objects.
     pub dictionary_bytes: u64,
+}
+
+impl Default for ObjectSample {
+    fn default() -> Self {
+        Self { catalog: StoreCatalog::of_sample(), writers: BTreeMap::new() }
+    }
 }
 
 impl ObjectSample {
@@ -81,7 +87,8 @@ impl SampleUsage {
     /// Estimates the memory of `objects` objects in bytes, including the dictionary. Returns 0 if `objects` is 0 or the
     /// sample is empty.
     ///
-    /// If `objects` equals the number of sampled objects, the result is exact.
+    /// If `objects` equals the number of sampled objects, only the dictionary's memory can be too high. A store of few
+    /// objects has no dictionary.
     #[must_use]
     pub fn scaled_to(self, objects: u64) -> u64 {
         if self.objects == 0 || objects == 0 {

@@ -29,8 +29,8 @@ pub(super) struct ObjectStore {
     pub(super) contents: RwLock<StoreContents>,
     /// Whether the store contains Secrets with their payload. The store does not compress such objects.
     is_secret: bool,
-    /// The dictionary, zstd contexts and job queue that this store shares with other stores. All of these stores
-    /// contain the same resource and the same part of each object.
+    /// The dictionary, zstd contexts and job queue that this store shares with other stores of the same profile
+    /// namespace, identity, resource and projection.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
     /// The meter of objects and bytes in the store. They count against the memory and object limits of profiles.
     meter: Arc<UsageMeter>,
@@ -203,7 +203,7 @@ impl ObjectStore {
         self.changed.notify_waiters();
     }
 
-    /// Compresses an object with the newest dictionary, and counts the object for the next dictionary training. A
+    /// Compresses an object with the newest dictionary, and counts the object for the next dictionary. A
     /// Secret stays uncompressed, and does not count.
     pub(super) fn pack(
         &self,
