@@ -108,6 +108,7 @@ struct MediaRange<'a> {
     /// Whether the media range is `application/*`.
     is_of_type: bool,
     weight: f32,
+    is_pretty: bool,
     /// The kind to which the client wants the response converted, from the parameters `as`, `g` and `v`. `None`:
     /// the client wants no conversion.
     target: Option<ConversionTarget<'a>>,
@@ -121,9 +122,17 @@ struct ConversionTarget<'a> {
     kind: &'a str,
 }
 
-/// Selects the form of a response. `is_list` is `true` for a list, and `false` for one object or an event of a
-/// watch. The first media range that kubewarm supports wins. The function skips media ranges that request a kind or
-/// a version that kubewarm cannot return.
+/// The requested objects, as far as their media type depends on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestedObjects {
+    /// `true` for a list, and `false` for one object or an event of a watch.
+    pub(super) is_list: bool,
+    /// Whether the API server itself serves the kind. Its router then rejects `application/*`.
+    pub(super) is_builtin: bool,
+}
+
+/// Selects the form of a response. The first media range that kubewarm supports wins. The function skips media ranges
+/// that request a kind or a version that kubewarm cannot return.
 ///
 /// # Errors
 ///
@@ -133,9 +142,9 @@ struct ConversionTarget<'a> {
 /// - the client requests a list as one object, or one object as a list
 pub(super) fn response_format(
     accept: Option<&str>,
-    is_list: bool,
+    requested: RequestedObjects,
 ) -> Result<ResponseFormat, StatusError> {
-    format_among(&ranges(accept), is_list, &[JSON, PROTOBUF])
+    format_among(&ranges(accept), requested, &[JSON, PROTOBUF])
 }
 
 /// Selects the form of a response in JSON, as [`response_format`] does. Ignores media ranges of protobuf.
@@ -143,8 +152,11 @@ pub(super) fn response_format(
 /// # Errors
 ///
 /// The errors of [`response_format`].
-pub(super) fn json_form(accept: Option<&str>, is_list: bool) -> Result<ResponseForm, StatusError> {
-    format_among(&json_ranges(accept), is_list, &[JSON]).map(|format| format.form)
+pub(super) fn json_form(
+    accept: Option<&str>,
+    requested: RequestedObjects,
+) -> Result<ResponseForm, StatusError> {
+    format_among(&json_ranges(accept), requested, &[JSON]).map(|format| format.form)
 }
 
 /// Selects the encoding of a `Status`. JSON if the client accepts no encoding of it.
@@ -155,9 +167,14 @@ pub fn status_media_type(accept: Option<&str>) -> MediaType {
     plain.map_or(MediaType::Json, |range| range.media_type)
 }
 
+/// Returns whether the most preferred media range has the parameter `pretty=1`.
+pub(super) fn has_pretty(accept: Option<&str>) -> bool {
+    ranges(accept).first().is_some_and(|range| range.is_pretty)
+}
+
 fn format_among(
     ranges: &[MediaRange<'_>],
-    is_list: bool,
+    RequestedObjects { is_list, is_builtin }: RequestedObjects,
     supported: &[&str],
 ) -> Result<ResponseFormat, StatusError> {
     let form = |range: &MediaRange<'_>| match range.target {
@@ -181,8 +198,8 @@ fn format_among(
         form(range).map(|form| form.map(|form| ResponseFormat { media_type, form }))
     };
     // If `application/*` is the only media range that matches, the API server's router rejects the request. So at least
-    // one more media range must match.
-    if ranges.iter().all(|range| range.is_of_type) {
+    // one more media range must match. The router does not see requests for custom resources.
+    if is_builtin && ranges.iter().all(|range| range.is_of_type) {
         return Err(StatusError::not_acceptable(supported));
     }
     ranges.iter().find_map(served).unwrap_or_else(|| Err(StatusError::not_acceptable(supported)))
@@ -278,6 +295,7 @@ impl<'a> MediaRange<'a> {
                 "as" => range.target.get_or_insert_default().kind = trim(value),
                 "g" => range.target.get_or_insert_default().group = trim(value),
                 "v" => range.target.get_or_insert_default().version = trim(value),
+                "pretty" => range.is_pretty = trim(value) == "1",
                 "stream" => stream = trim(value),
                 "sv" => server_version = trim(value),
                 _ => {}
@@ -299,15 +317,18 @@ mod tests {
     use proptest::prelude::*;
 
     const TABLES: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    const OF_LIST: bool = true;
-    const OF_ONE: bool = false;
+    const OF_LIST: RequestedObjects = RequestedObjects { is_list: true, is_builtin: true };
+    const OF_ONE: RequestedObjects = RequestedObjects { is_list: false, is_builtin: true };
     const FULL: ResponseForm = ResponseForm::Object(ObjectForm::Full);
     const METADATA_FORM: ResponseForm = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-    fn response_form(accept: Option<&str>, is_list: bool) -> Result<ResponseForm, StatusError> {
-        json_form(accept, is_list)
+    fn response_form(
+        accept: Option<&str>,
+        requested: RequestedObjects,
+    ) -> Result<ResponseForm, StatusError> {
+        json_form(accept, requested)
     }
 
     #[test]
@@ -370,6 +391,15 @@ mod tests {
     }
 
     #[test]
+    fn custom_resources_are_sent_to_clients_that_accept_every_application_type() {
+        let custom = RequestedObjects { is_builtin: false, ..OF_ONE };
+        for accept in ["application/*", "application/*;q=0.9, text/html"] {
+            assert_eq!(response_form(Some(accept), custom), Ok(FULL), "{accept}");
+        }
+        assert_eq!(code(response_form(Some("text/*"), custom)), 406);
+    }
+
+    #[test]
     fn clients_that_do_not_accept_json_receive_a_406() {
         for accept in [
             "application/vnd.kubernetes.protobuf",
@@ -398,11 +428,11 @@ mod tests {
     fn a_table_has_the_first_supported_version_that_the_client_requests() {
         let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
         let kubectl = format!("{TABLES},{old},application/json");
-        for is_list in [OF_LIST, OF_ONE] {
-            assert_eq!(response_form(Some(&kubectl), is_list), Ok(table(MetaVersion::V1)));
-            assert_eq!(response_form(Some(old), is_list), Ok(table(MetaVersion::V1Beta1)));
+        for requested in [OF_LIST, OF_ONE] {
+            assert_eq!(response_form(Some(&kubectl), requested), Ok(table(MetaVersion::V1)));
+            assert_eq!(response_form(Some(old), requested), Ok(table(MetaVersion::V1Beta1)));
             let later = format!("application/json;as=Table;v=v2;g=meta.k8s.io,{kubectl}");
-            assert_eq!(response_form(Some(&later), is_list), Ok(table(MetaVersion::V1)));
+            assert_eq!(response_form(Some(&later), requested), Ok(table(MetaVersion::V1)));
         }
     }
 

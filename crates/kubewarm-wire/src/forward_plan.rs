@@ -4,7 +4,7 @@
 use super::{
     StatusError,
     query_parameters::{QueryParameter, QueryParameters},
-    request_path::{RequestPath, ResourcePath, without_profile},
+    request_path::{RequestPath, ResourcePath, split_profile},
 };
 use kubewarm_api::model::GroupResource;
 use std::sync::Arc;
@@ -46,22 +46,27 @@ pub struct WriteTarget {
 }
 
 impl<'a> ForwardPlan<'a> {
-    /// Parses the parts of a request that kubewarm needs to forward it.
+    /// Parses the parts of a request that kubewarm needs to forward it. kubewarm forwards a path that it does not
+    /// understand unchanged, because only the API server can decide what the path means.
     ///
     /// # Errors
     ///
-    /// - 400 for a path that two servers could parse differently
-    /// - 405 for a method that the Kubernetes API does not have
+    /// 405 for a method that the Kubernetes API does not have.
     pub fn parse(method: &str, path: &'a str, query: Option<&str>) -> Result<Self, StatusError> {
         let writes = match method {
             "GET" | "HEAD" | "OPTIONS" => false,
             "POST" | "PUT" | "PATCH" | "DELETE" => true,
             _ => return Err(StatusError::only_get()),
         };
-        let (profile, named) = RequestPath::parse(path)?;
-        let path = if profile.is_some() { without_profile(path) } else { path };
-        let RequestPath::Objects(resource_path) = named else {
-            return Ok(Self { path, writes: None, is_long_running: false });
+        let named = RequestPath::parse(path);
+        let (_, path) = split_profile(path);
+        let resource_path = match named {
+            Ok((_, RequestPath::Objects(resource_path))) => resource_path,
+            Ok(_) => return Ok(Self { path, writes: None, is_long_running: false }),
+            Err(_) => {
+                let is_long_running = path.split('/').any(|part| LASTING.contains(&part));
+                return Ok(Self { path, writes: None, is_long_running });
+            }
         };
         let is_long_running =
             resource_path.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
@@ -108,12 +113,29 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_paths_and_unknown_methods_are_not_forwarded() {
-        for path in
-            ["//api", "/api/../x", "/api/v1/pods/a%2Fb/log", "/profiles/a/../api", "/a\u{7f}"]
-        {
-            assert_eq!(ForwardPlan::parse("GET", path, None).unwrap_err().code(), 400, "{path}");
+    fn a_path_that_kubewarm_does_not_understand_is_forwarded_unchanged() {
+        for path in [
+            "//api",
+            "/api/../x",
+            "/api/v1/pods/a%2Fb",
+            "/api/v1/namespaces/A/pods",
+            "/profiles/a/../api",
+            "/profiles/a%2Fb/p/api",
+            "/a\u{7f}%",
+        ] {
+            for method in ["GET", "PUT"] {
+                let plan = ForwardPlan { path, writes: None, is_long_running: false };
+                assert_eq!(ForwardPlan::parse(method, path, None), Ok(plan), "{path}");
+            }
         }
+        let below = ForwardPlan::parse("GET", "/profiles/a/p/api/v1//pods/../%2e", None).unwrap();
+        assert_eq!(below.path, "/api/v1//pods/../%2e");
+        let to_pod = "/api/v1/namespaces/a/pods/p/proxy/x%2Fy/../z";
+        assert!(ForwardPlan::parse("GET", to_pod, None).unwrap().is_long_running);
+    }
+
+    #[test]
+    fn unknown_methods_are_not_forwarded() {
         for method in ["CONNECT", "TRACE", "get", "WATCH"] {
             assert_eq!(
                 ForwardPlan::parse(method, "/api", None).unwrap_err().code(),

@@ -9,6 +9,7 @@
 mod accept;
 mod base64;
 mod body;
+mod builtin_groups;
 mod continue_tokens;
 mod discovery;
 mod event;
@@ -16,6 +17,7 @@ mod field_selector;
 mod forward_plan;
 #[cfg(test)]
 mod hostile;
+mod indentation;
 mod label_selector;
 mod object_body;
 mod options;
@@ -25,6 +27,7 @@ mod request_info;
 mod request_path;
 mod status_error;
 mod table_envelope;
+mod timeout;
 mod watch_options;
 mod websocket_token;
 mod written_version;
@@ -44,6 +47,7 @@ pub use self::{
         status_media_type,
     },
     body::{ListEnvelope, write_object, write_single_object},
+    builtin_groups::is_builtin_group,
     continue_tokens::encode_continue_token,
     discovery::{AGGREGATED_DISCOVERY, DiscoveryResponse, is_known, render_discovery_document},
     event::{
@@ -51,6 +55,7 @@ pub use self::{
         write_error_event, write_event,
     },
     forward_plan::{ForwardPlan, WriteTarget},
+    indentation::{JsonIndenter, is_pretty},
     object_body::{JsonBuffer, ObjectBody},
     protobuf_body::{
         status_message, write_error_message, write_event_message, write_single_message,

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, collections::BTreeMap};
 
 /// The query parameters of a request that kubewarm supports. kubewarm ignores all other parameters, such as
-/// `pretty`, `timeout` and `fieldValidation`.
+/// `fieldValidation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueryParameters(BTreeMap<QueryParameter, String>);
 
@@ -26,6 +26,8 @@ pub(super) enum QueryParameter {
     AllowWatchBookmarks,
     IncludeObject,
     DryRun,
+    Pretty,
+    Timeout,
 }
 
 impl QueryParameters {

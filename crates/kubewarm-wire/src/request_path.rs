@@ -1,12 +1,21 @@
-//! Parses request paths. Rejects a path that two servers could parse differently.
+//! Parses request paths. Rejects a path that two servers could parse differently, so kubewarm never serves it.
 
 use super::{StatusError, query_parameters::decode};
 use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, slice, sync::Arc};
 
-pub(super) fn without_profile(path: &str) -> &str {
-    let mut slashes = path.char_indices().filter(|(_, it)| *it == '/').map(|(at, _)| at);
-    slashes.nth(3).and_then(|at| path.get(at..)).unwrap_or("/")
+/// Splits a path that begins with `/profiles/<namespace>/<name>` into the profile and the path below it. Returns any
+/// other path unchanged.
+pub(super) fn split_profile(path: &str) -> (Option<ProfileRef>, &str) {
+    let split = || {
+        let inner = path.strip_prefix('/')?.strip_prefix(PROFILES)?.strip_prefix('/')?;
+        let (namespace, behind) = inner.split_once('/')?;
+        let (name, below) = behind.split_at_checked(behind.find('/').unwrap_or(behind.len()))?;
+        let is_profile = is_dns_label(namespace) && is_dns_subdomain(name);
+        let profile = ProfileRef { namespace: namespace.into(), name: name.into() };
+        is_profile.then_some((Some(profile), if below.is_empty() { "/" } else { below }))
+    };
+    split().unwrap_or((None, path))
 }
 
 /// First segment of the paths `/profiles/<namespace>/<name>/…`, below which only the informers of one profile
@@ -67,32 +76,36 @@ type PathSegments<'a> = [Cow<'a, str>];
 
 impl RequestPath {
     /// Parses a percent-encoded path. Also returns the profile if the path begins with
-    /// `/profiles/<namespace>/<name>`. The function ignores a slash at the end, as the API server does.
+    /// `/profiles/<namespace>/<name>`. The function ignores slashes at the end, as the API server does.
     ///
     /// # Errors
     ///
     /// 400 for these paths:
     ///
-    /// - with the segments `.` or `..`, or with an empty segment (`//`)
-    /// - with an encoded slash, percent sign or control character
+    /// - with the segments `.` or `..`, or with an encoded slash or percent sign
+    /// - with an empty segment (`//`), except for an empty namespace, which means all namespaces
     /// - with a name that no resource, namespace or profile can have
     pub(super) fn parse(path: &str) -> Result<(Option<ProfileRef>, Self), StatusError> {
+        let (profile, path) = split_profile(path);
         let Some(inner) = path.strip_prefix('/') else {
             return Err(StatusError::bad_request("the path must begin with a slash"));
         };
-        let inner = inner.strip_suffix('/').unwrap_or(inner);
+        let inner = inner.trim_end_matches('/');
         let mut segments = Vec::new();
-        if !inner.is_empty() || path.len() > 1 {
+        if !inner.is_empty() {
             for segment in inner.split('/') {
                 segments.push(decode_segment(segment)?);
             }
         }
-        match segments.split_first_chunk::<3>() {
-            Some(([first, namespace, name], rest)) if *first == PROFILES => {
-                Ok((Some(profile(namespace, name)?), parse_segments(rest)?))
-            }
-            _ => Ok((None, parse_segments(&segments)?)),
+        if profile.is_none()
+            && segments.len() > 2
+            && segments.first().is_some_and(|it| *it == PROFILES)
+        {
+            return Err(StatusError::bad_request(
+                "expected /profiles/<namespace>/<name>/, the names of a CacheProfile",
+            ));
         }
+        Ok((profile, parse_segments(&segments)?))
     }
 }
 
@@ -100,21 +113,10 @@ fn decode_segment(segment: &str) -> Result<Cow<'_, str>, StatusError> {
     let refused = |what| Err(StatusError::bad_request(format!("the path must not contain {what}")));
     let decoded = decode(segment)?;
     match &*decoded {
-        "" => refused("//"),
         "." | ".." => refused("the segments . and .."),
         text if text.contains(['/', '%']) => refused("an encoded slash or percent sign"),
-        text if text.contains(char::is_control) => refused("control characters"),
         _ => Ok(decoded),
     }
-}
-
-fn profile(namespace: &str, name: &str) -> Result<ProfileRef, StatusError> {
-    if !is_dns_label(namespace) || !is_dns_subdomain(name) {
-        return Err(StatusError::bad_request(
-            "expected /profiles/<namespace>/<name>/, the names of a CacheProfile",
-        ));
-    }
-    Ok(ProfileRef { namespace: namespace.into(), name: name.into() })
 }
 
 fn parse_segments(segments: &PathSegments<'_>) -> Result<RequestPath, StatusError> {
@@ -127,6 +129,10 @@ fn parse_segments(segments: &PathSegments<'_>) -> Result<RequestPath, StatusErro
         ("api", [version]) => resources("", version),
         ("api", [version, rest @ ..]) => {
             RequestPath::Objects(parse_resource_path("", version, rest)?)
+        }
+        // The core group has an empty name, but no path below `/apis`.
+        ("apis", [group, ..]) if group.is_empty() => {
+            return Err(StatusError::bad_request("the path must not contain //"));
         }
         ("apis", []) => RequestPath::Document(ApiDocument::Groups),
         ("apis", [group]) if parse_resource("x", group, "v1").is_ok() => {
@@ -190,6 +196,14 @@ fn parse_resource_path(
         });
     }
     let (namespace, rest) = match segments {
+        // As at the API server, an empty namespace means all namespaces. Clients send it for an empty argument.
+        [first, namespace, plural]
+            if *first == NAMESPACES
+                && namespace.is_empty()
+                && !OF_NAMESPACES.contains(&&**plural) =>
+        {
+            (None, slice::from_ref(plural))
+        }
         [first, namespace, rest @ ..] if *first == NAMESPACES => {
             let is_object = rest.first().is_none_or(|sub| OF_NAMESPACES.contains(&&**sub));
             if !is_object && !is_dns_label(namespace) {
@@ -203,6 +217,9 @@ fn parse_resource_path(
         _ => (None, segments),
     };
     let plural = rest.first().map_or("", |plural| &**plural);
+    if rest.get(1).is_some_and(|name| name.is_empty()) {
+        return Err(StatusError::bad_request("the path must not contain //"));
+    }
     let not_served = if rest.len() > 2 {
         Some("subresources are not served")
     } else if group.is_empty() && plural == NAMESPACES && rest.len() < segments.len() {
@@ -245,7 +262,12 @@ mod tests {
         for (path, expected) in [
             ("/api/v1/pods", "pods.v1 | - | -"),
             ("/api/v1/pods/", "pods.v1 | - | -"),
+            ("/api/v1/pods//", "pods.v1 | - | -"),
+            ("/api/v1/namespaces//pods", "pods.v1 | - | -"),
+            ("/api/v1/namespaces//pods/", "pods.v1 | - | -"),
+            ("/api/v1/namespaces//", "namespaces.v1 | - | -"),
             ("/api/v1/nodes/n1", "nodes.v1 | - | n1"),
+            ("/api/v1/nodes/n%091%0A", "nodes.v1 | - | n\t1\n"),
             ("/api/v1/namespaces", "namespaces.v1 | - | -"),
             ("/api/v1/namespaces/a", "namespaces.v1 | a | a"),
             ("/api/v1/namespaces/a/namespaces/b", "namespaces.v1 | a | b!"),
@@ -291,6 +313,8 @@ mod tests {
         }
         for path in [
             "/",
+            "//",
+            "//api/v1/pods",
             "/healthz",
             "/version/x",
             "/apis/UP",
@@ -324,10 +348,13 @@ mod tests {
         for path in [
             "",
             "api/v1/pods",
-            "//",
-            "//api/v1/pods",
             "/api//v1/pods",
-            "/api/v1/pods//",
+            "/apis//v1/pods",
+            "/api/v1//pods",
+            "/api/v1/pods//log",
+            "/api/v1/namespaces//pods/p",
+            "/api/v1/namespaces//status",
+            "/api/v1/namespaces/a//p",
             "/api/v1/./pods",
             "/api/v1/x/../pods",
             "/api/v1/%2e%2e/pods",
@@ -335,8 +362,6 @@ mod tests {
             "/api/v1/namespaces/a%2Fpods",
             "/api/v1/namespaces/a%2fb/pods",
             "/api/v1/pods/a%252Fb",
-            "/api/v1/pods/a%00",
-            "/api/v1/pods/a%0a",
             "/api/v1/pods/a%",
             "/api/v1/pods/%ff",
             "/api/v1/Pods",

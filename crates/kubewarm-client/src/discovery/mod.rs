@@ -7,7 +7,8 @@ mod served_resources;
 #[cfg(test)]
 mod tests;
 
-pub use self::served_resources::{ServedResources, is_builtin_group};
+pub use self::served_resources::ServedResources;
+pub use kubewarm_wire::is_builtin_group;
 
 use self::page::DiscoveryPage;
 use kube::Client;

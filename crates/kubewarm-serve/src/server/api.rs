@@ -81,6 +81,7 @@ impl ReadApi {
         let started_at = Instant::now();
         let accept = request.head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let status_media_type = kubewarm_wire::status_media_type(accept);
+        let is_pretty = response::is_pretty(&request.head);
         let HandledRequest { handler, resource, answered } = self.answer(request).await;
         let resource = resource.as_ref();
         let observe = |code, outcome, source| {
@@ -90,7 +91,7 @@ impl ReadApi {
         let (is_rejection, source, response) = match answered {
             Ok((source, response)) => (false, source, response),
             Err(RequestError::Status(failure)) => {
-                let response = response::failure(&failure, status_media_type);
+                let response = response::failure(&failure, status_media_type, is_pretty);
                 (failure.is_rejection(), ResponseSource::Rejected, response)
             }
             Err(RequestError::Broken(broken)) => {
@@ -112,11 +113,12 @@ impl ReadApi {
         if !Self::must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
                 // kubewarm cannot forward a request with a valid client certificate. If kubewarm has rejected such
-                // a request with 400, the client receives this 400. The message of the 400 is more useful than the
+                // a request as malformed, the client receives this rejection. Its message is more useful than the
                 // message that kubewarm cannot forward the request.
                 HandledRequest { answered: Err(RequestError::Status(failure)), .. }
                     if failure.is_specific_to_cache()
-                        && !(failure.code() == 400 && has_client_certificate(&request)) => {}
+                        && !(matches!(failure.code(), 400 | 422)
+                            && has_client_certificate(&request)) => {}
                 handled => return handled,
             }
         }
@@ -142,7 +144,9 @@ impl ReadApi {
     }
 
     async fn answer_from_cache(&self, request: &IncomingRequest) -> HandledRequest {
-        let understood = credentials(request).and_then(|it| Ok((it, parse_request(request)?)));
+        // The API server can accept a request that kubewarm does not understand, so `--forward` forwards it.
+        let parse = || parse_request(request).map_err(StatusError::specific_to_cache);
+        let understood = credentials(request).and_then(|it| Ok((it, parse()?)));
         let (credentials, info) = match understood {
             Ok(understood) => understood,
             Err(failure) => {
@@ -245,8 +249,7 @@ impl ReadApi {
         let answer = self.reads.read(objects, profile).await?;
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let permits = self.callers.large_response_permits(&caller);
-        let response =
-            response::objects(&request.head.headers, answer, &self.tag_key, permits).await;
+        let response = response::objects(&request.head, answer, &self.tag_key, permits).await;
         response.body().keep(self.permit(&caller, permit));
         Ok((from, response))
     }
@@ -292,7 +295,7 @@ impl ReadApi {
         let kinds = self.reads.list_kinds(profile).await?;
         let sent = render_discovery_document(&kinds, document, listing);
         let sent = sent.ok_or_else(StatusError::no_such_path)?;
-        Ok(response::document(&request.head.headers, sent))
+        Ok(response::document(&request.head, sent))
     }
 
     async fn version(&self, request: &IncomingRequest) -> Result<OutgoingResponse, StatusError> {
@@ -300,7 +303,7 @@ impl ReadApi {
             tracing::debug!(%fault, "cannot read the API server's version");
             StatusError::unavailable("the API server's version cannot be read; try again", 1)
         })?;
-        Ok(response::json(&request.head.headers, body))
+        Ok(response::json(&request.head, body))
     }
 }
 

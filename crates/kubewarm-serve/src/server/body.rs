@@ -9,7 +9,7 @@ use crate::reads::PART_BYTES;
 use bytes::Bytes;
 use futures::{FutureExt as _, Stream, TryStreamExt as _};
 use http::{
-    Method, Version,
+    HeaderMap, Method, Version,
     header::{CONNECTION, TRANSFER_ENCODING, UPGRADE},
     request::Parts,
 };
@@ -26,6 +26,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 use tower::BoxError;
 
@@ -77,21 +78,27 @@ pub(super) struct ResponseBody {
 }
 
 impl IncomingRequest {
-    /// Converts a request that arrived on `connection`. Rejects a request body that kubewarm does not accept.
+    /// Converts a request that arrived on `connection`. Rejects a request body that kubewarm does not accept. Waits
+    /// at most `timeout` for the end of a chunked body without bytes.
     ///
     /// # Errors
     ///
-    /// - 400 for a `Transfer-Encoding` header, because a proxy and kubewarm could find different ends of the body
+    /// - 400 for a `Transfer-Encoding` header other than `chunked`
     /// - 413 for a GET or HEAD with a body
-    pub(super) fn new(
+    pub(super) async fn receive(
         mut request: http::Request<Incoming>,
         connection: Rc<ConnectionState>,
+        timeout: Duration,
     ) -> Result<Self, StatusError> {
-        if request.headers().contains_key(TRANSFER_ENCODING) {
-            return Err(StatusError::bad_request("a request here has no Transfer-Encoding"));
+        if has_unknown_encoding(request.headers()) {
+            let message = "the only Transfer-Encoding of a request is chunked";
+            return Err(StatusError::bad_request(message));
         }
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        if is_read && !request.body().is_end_stream() {
+        if is_read
+            && !request.body().is_end_stream()
+            && !tokio::time::timeout(timeout, is_empty(request.body_mut())).await.unwrap_or(false)
+        {
             return Err(StatusError::unwanted_body());
         }
         let upgrade = has_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
@@ -104,6 +111,22 @@ impl From<StatusError> for RequestError {
     fn from(failure: StatusError) -> Self {
         Self::Status(failure)
     }
+}
+
+fn has_unknown_encoding(headers: &HeaderMap) -> bool {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |it: &http::HeaderValue| it.as_bytes().eq_ignore_ascii_case(b"chunked");
+    encodings.next().is_some_and(|first| !is_chunked(first)) || encodings.next().is_some()
+}
+
+/// Whether a body ends without a byte. Reads the body up to its first byte.
+async fn is_empty(body: &mut Incoming) -> bool {
+    while let Some(frame) = body.frame().await {
+        if frame.map_or(true, |frame| frame.data_ref().is_some_and(|data| !data.is_empty())) {
+            return false;
+        }
+    }
+    true
 }
 
 fn has_upgrade(request: &http::Request<Incoming>) -> bool {

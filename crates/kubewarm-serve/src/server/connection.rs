@@ -15,7 +15,7 @@ use futures::future::LocalBoxFuture;
 use hyper::{
     Version,
     body::{Body as _, Incoming},
-    header::{CONNECTION, HeaderValue},
+    header::{CONNECTION, HeaderValue, TRANSFER_ENCODING},
     rt::Executor,
     server::conn::{http1, http2},
     service::service_fn,
@@ -151,13 +151,17 @@ async fn respond(
     // If no handler reads an HTTP/1.1 request body, kubewarm must close the connection. Otherwise hyper would parse
     // the body as the next request.
     let has_body = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
-    let mut response = match IncomingRequest::new(request, Rc::clone(&state)) {
+    // hyper ignores a `Content-Length` next to this header, but a proxy in front of kubewarm may not. So kubewarm parses
+    // no byte after the request.
+    let is_chunked = request.headers().contains_key(TRANSFER_ENCODING);
+    let received = IncomingRequest::receive(request, Rc::clone(&state), shared.limits.head_timeout);
+    let mut response = match received.await {
         // After an error, hyper resets the HTTP/2 stream with `INTERNAL_ERROR`, or closes the HTTP/1.1 connection.
         Ok(request) => (shared.handler)(request).await?,
         Err(refusal) => {
             // kubewarm rejects this request before a handler receives it, so this function, not the handler, counts
             // the response in the metrics.
-            let response = failure(&refusal, kubewarm_wire::MediaType::Json);
+            let response = failure(&refusal, kubewarm_wire::MediaType::Json, false);
             let code = response.status().as_u16();
             let observed = ResponseLabels {
                 handler: HandlerLabel::Other,
@@ -173,7 +177,7 @@ async fn respond(
     };
     let unwritten = response.body().unwritten();
     state.track_response(unwritten);
-    if has_body && !unwritten.has_permit() {
+    if is_chunked || (has_body && !unwritten.has_permit()) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)

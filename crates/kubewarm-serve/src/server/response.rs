@@ -7,18 +7,21 @@ use super::{
 };
 use crate::{
     callers::UserPermits,
-    reads::{self, ListAccessLostError, ReadBody, ReadSource},
+    reads::{self, ListAccessLostError, PIECE_BYTES, ReadBody, ReadSource},
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
     header::{
-        ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
-        RETRY_AFTER, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
+        ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG,
+        IF_NONE_MATCH, RETRY_AFTER, USER_AGENT, VARY, WARNING, X_CONTENT_TYPE_OPTIONS,
     },
+    request::Parts,
 };
-use kubewarm_wire::{DiscoveryResponse, JSON, MediaType, PROTOBUF, StatusError, is_known};
+use kubewarm_wire::{
+    DiscoveryResponse, JSON, JsonIndenter, MediaType, PROTOBUF, StatusError, is_known,
+};
 use std::{
     hash::{BuildHasher as _, Hash, RandomState},
     time::Duration,
@@ -42,7 +45,7 @@ pub(super) fn keyed_tag(tag_key: &RandomState, value: impl Hash) -> String {
 /// The response to a get or list. For a large response, kubewarm encodes a piece only while it holds one of the
 /// user's `permits`.
 pub(super) async fn objects(
-    request_headers: &HeaderMap,
+    request: &Parts,
     answer: reads::ReadResponse,
     tag_key: &RandomState,
     permits: UserPermits,
@@ -55,27 +58,71 @@ pub(super) async fn objects(
         ReadBody::List(mut pages) => match pages.first_piece(LONG).await {
             Ok((first_piece, goes_on)) => (first_piece, goes_on.then_some(pages)),
             Err(ListAccessLostError) => {
-                return failure(&StatusError::not_warm(of.group_resource(), 1), answer.media_type);
+                let lost = StatusError::not_warm(of.group_resource(), 1);
+                return failure(&lost, answer.media_type, is_pretty(request));
             }
         },
     };
-    let content = match rest {
-        None => whole(request_headers, &mut headers, first_piece.into()),
-        Some(rest) => {
-            let rest = stream::unfold(rest, |mut rest| async move {
-                let piece = rest.next_piece().await?;
-                Some((piece.map(Bytes::from), rest))
-            });
-            let rest = with_encoding_permits(rest, first_piece.len(), permits);
-            let pieces = stream::iter([Ok(first_piece.into())]).chain(rest);
-            if is_gzip_accepted(request_headers) {
-                compressed(&mut headers, pieces)
-            } else {
-                ResponseBody::streamed(pieces)
-            }
+    let mut indenter =
+        (answer.media_type == MediaType::Json && is_pretty(request)).then(JsonIndenter::default);
+    let first_piece = Bytes::from(first_piece);
+    let (first, left) = match &mut indenter {
+        None => (first_piece.clone(), Bytes::new()),
+        Some(indenter) => {
+            let (first, used) = indenter.indent(&first_piece, LONG + 1);
+            (first.into(), first_piece.slice(used..))
         }
     };
+    if rest.is_none() && left.is_empty() {
+        let content = whole(&request.headers, &mut headers, first);
+        return response(StatusCode::OK, headers, content);
+    }
+    let rest = stream::unfold(rest, |rest| async move {
+        let mut rest = rest?;
+        let piece = rest.next_piece().await?;
+        Some((piece.map(Bytes::from), Some(rest)))
+    });
+    let rest = with_encoding_permits(rest, first_piece.len(), permits);
+    let pieces = match indenter {
+        None => rest.boxed_local(),
+        Some(indenter) => indented(indenter, stream::iter([Ok(left)]).chain(rest)).boxed_local(),
+    };
+    let pieces = stream::iter([Ok(first)]).chain(pieces);
+    let content = if is_gzip_accepted(&request.headers) {
+        compressed(&mut headers, pieces)
+    } else {
+        ResponseBody::streamed(pieces)
+    };
     response(StatusCode::OK, headers, content)
+}
+
+/// Whether the client gets indented JSON.
+pub(super) fn is_pretty(request: &Parts) -> bool {
+    let text = |name: HeaderName| request.headers.get(name).and_then(|value| value.to_str().ok());
+    kubewarm_wire::is_pretty(request.uri.query(), text(ACCEPT), text(USER_AGENT))
+}
+
+/// Indents the JSON text in `pieces`. Each resulting piece has about [`PIECE_BYTES`], whatever the size of an object
+/// with its indentation is.
+fn indented<S>(
+    indenter: JsonIndenter,
+    pieces: S,
+) -> impl Stream<Item = Result<Bytes, ListAccessLostError>>
+where
+    S: Stream<Item = Result<Bytes, ListAccessLostError>> + 'static,
+{
+    let pieces = Box::pin(pieces);
+    stream::unfold((indenter, pieces, Bytes::new()), |(mut indenter, mut pieces, left)| async {
+        let mut left = left;
+        while left.is_empty() {
+            match pieces.next().await? {
+                Ok(piece) => left = piece,
+                Err(lost) => return Some((Err(lost), (indenter, pieces, left))),
+            }
+        }
+        let (piece, used) = indenter.indent(&left, PIECE_BYTES);
+        Some((Ok(piece.into()), (indenter, pieces, left.slice(used..))))
+    })
 }
 
 /// The pieces of a list response after its first `sent` bytes. After `LARGE` bytes in total, kubewarm encodes a
@@ -157,9 +204,9 @@ pub(super) fn response(
 }
 
 /// A response with the JSON document `body`, which HTTP caches must not reuse.
-pub(super) fn json(request_headers: &HeaderMap, body: Bytes) -> OutgoingResponse {
+pub(super) fn json(request: &Parts, body: Bytes) -> OutgoingResponse {
     let mut headers = headers(JSON, NOT_KEPT);
-    let content = whole(request_headers, &mut headers, body);
+    let content = whole(&request.headers, &mut headers, body);
     response(StatusCode::OK, headers, content)
 }
 
@@ -198,12 +245,9 @@ fn staleness_warning(age: Option<Duration>) -> String {
 }
 
 /// The response with a discovery document, or 304 if `If-None-Match` contains the document's `ETag`.
-pub(super) fn document(
-    request_headers: &HeaderMap,
-    document: DiscoveryResponse,
-) -> OutgoingResponse {
+pub(super) fn document(request: &Parts, document: DiscoveryResponse) -> OutgoingResponse {
     let DiscoveryResponse { content_type, etag, body } = document;
-    let known = request_headers.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
+    let known = request.headers.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
     let is_known = known.is_some_and(|known| is_known(known, &etag));
     let mut headers = headers(content_type, "public");
     headers.insert(VARY, HeaderValue::from_static("Accept"));
@@ -212,11 +256,21 @@ pub(super) fn document(
         headers.remove(CONTENT_TYPE);
         return response(StatusCode::NOT_MODIFIED, headers, Bytes::new().into());
     }
-    let content = whole(request_headers, &mut headers, body.into());
+    let body = if is_pretty(request) { pretty(&body) } else { body };
+    let content = whole(&request.headers, &mut headers, body.into());
     response(StatusCode::OK, headers, content)
 }
 
-pub(super) fn failure(failure: &StatusError, media_type: MediaType) -> OutgoingResponse {
+/// Indents a document that kubewarm itself writes, so the size of the result is bounded.
+fn pretty(json: &[u8]) -> Vec<u8> {
+    JsonIndenter::default().indent(json, usize::MAX).0
+}
+
+pub(super) fn failure(
+    failure: &StatusError,
+    media_type: MediaType,
+    is_pretty: bool,
+) -> OutgoingResponse {
     let code = StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut headers = headers(content_type(media_type), NOT_KEPT);
     if let Some(seconds) = failure.retry_after() {
@@ -226,6 +280,7 @@ pub(super) fn failure(failure: &StatusError, media_type: MediaType) -> OutgoingR
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
     let body = match media_type {
+        MediaType::Json if is_pretty => pretty(failure.body().as_bytes()).into(),
         MediaType::Json => failure.body().into(),
         MediaType::Protobuf => kubewarm_wire::status_message(failure).into(),
     };

@@ -4,9 +4,12 @@
 mod tests;
 
 use super::{
-    DiscoveryForm, MediaType, ResponseForm, ResponseFormat, StatusError, accept, options,
+    DiscoveryForm, MediaType, ResponseForm, ResponseFormat, StatusError,
+    accept::{self, RequestedObjects},
+    is_builtin_group, options,
     query_parameters::{QueryParameter, QueryParameters},
     request_path::{ApiDocument, RequestPath, ResourcePath},
+    timeout,
     watch_options::WatchOptions,
 };
 use kubewarm_api::model::{
@@ -115,6 +118,11 @@ impl RequestInfo {
         accept: Option<&str>,
     ) -> Result<Self, StatusError> {
         let (profile, named) = RequestPath::parse(path)?;
+        if matches!(named, RequestPath::Document(_)) {
+            // As at the API server, a document has no other parameters, so other faults in the query do not matter.
+            let query = QueryParameters::parse(query).unwrap_or_default();
+            timeout::check(query.text(QueryParameter::Timeout))?;
+        }
         let what = match named {
             RequestPath::Objects(resource_path) => {
                 RequestTarget::Objects(objects(method, resource_path, query, accept)?)
@@ -153,12 +161,19 @@ fn objects(
         return Err(StatusError::not_cached(of, name.as_deref().unwrap_or_default(), why));
     }
     let query = QueryParameters::parse(query)?;
-    let is_list = name.is_none() && !query.is_set(QueryParameter::Watch);
-    let ResponseFormat { media_type, form } = accept::response_format(accept, is_list)?;
+    let is_watch = name.is_none() && query.is_set(QueryParameter::Watch);
+    let requested = RequestedObjects {
+        is_list: name.is_none() && !is_watch,
+        is_builtin: is_builtin_group(resource.group()),
+    };
+    if !is_watch {
+        timeout::check(query.text(QueryParameter::Timeout))?;
+    }
+    let ResponseFormat { media_type, form } = accept::response_format(accept, requested)?;
     let form_in_json = match media_type {
         MediaType::Json => None,
         MediaType::Protobuf => {
-            let form = accept::json_form(accept, is_list);
+            let form = accept::json_form(accept, requested);
             let form = form.and_then(|form| options::with_include_object(form, &query));
             Some(form.map_err(Box::new))
         }

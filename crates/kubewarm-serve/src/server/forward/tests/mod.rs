@@ -89,7 +89,7 @@ impl ForwardFixture {
                 let Handlers { forward, callers, metrics } = &*handlers;
                 match forward.send(request, callers, metrics).await {
                     Err(RequestError::Status(failure)) => {
-                        Ok(response::failure(&failure, kubewarm_wire::MediaType::Json))
+                        Ok(response::failure(&failure, kubewarm_wire::MediaType::Json, false))
                     }
                     Err(RequestError::Broken(broken)) => Err(broken),
                     Ok(response) => Ok(response),
@@ -177,6 +177,24 @@ async fn a_forwarded_request_has_the_callers_credentials_and_none_of_the_operato
 }
 
 #[tokio::test]
+async fn a_path_that_kubewarm_does_not_understand_is_forwarded_unchanged() {
+    let scene = ForwardFixture::new().await;
+    for path in
+        ["//logs", "/api/v1/namespaces//pods/p", "/api/../x%2f%2E?a=%zz;b", "/profiles/A/p/api"]
+    {
+        let asked = request(&format!("GET {path}"), CLOSE, "");
+        let (answer, ()) = tokio::join!(scene.served.say(&asked), async {
+            let (asked, mut stream) = scene.next(0).await;
+            assert!(asked.starts_with(&format!("GET {path} HTTP/1.1\r\n")), "{asked}");
+            let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+            stream.write_all(answer).await.unwrap();
+        });
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{path}: {answer}");
+    }
+    scene.served.end().await;
+}
+
+#[tokio::test]
 async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
     let scene = ForwardFixture::new().await;
     for (line, headers, code) in [
@@ -189,13 +207,7 @@ async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
         // The fake API server rejects the token `made-up`.
         ("GET /logs", "Authorization: Bearer made-up\r\n", "401"),
-        ("GET //logs", "Authorization: Bearer a\r\n", "400"),
         ("TRACE /logs", "Authorization: Bearer a\r\n", "405"),
-        (
-            "POST /x",
-            "Authorization: Bearer a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
-            "400",
-        ),
         ("POST /x", "Authorization: Bearer a\r\nContent-Length: 99999999\r\n", "413"),
     ] {
         let asked = format!("{line} HTTP/1.1\r\nHost: x\r\n{CLOSE}{headers}\r\n");
