@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 /// Minimum interval between two Events with the same reason and target for one profile.
 const MIN_INTERVAL: Duration = Duration::from_mins(10);
-/// Maximum number of entries in [`LastEventTimes`]: 8 reasons of Events for each of 32 targets, and
+/// Maximum number of entries in [`LastEventTimes`]: 8 reasons of Events for each of 128 targets, and
 /// 5 reasons for the profile.
-const MAX_EVENTS: usize = 32 * 8 + 5;
+const MAX_EVENTS: usize = 128 * 8 + 5;
 
 pub(super) const NORMAL: &str = "Normal";
 pub(super) const WARNING: &str = "Warning";

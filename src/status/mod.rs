@@ -36,7 +36,10 @@ pub use self::{
     status_writer::{StatusWrite, StatusWriteOutcome, StatusWriter},
 };
 
-pub(crate) use self::publish::{StatusesByProfile, run};
+pub(crate) use self::{
+    publish::{StatusesByProfile, run},
+    status_writer::MAX_STATUS,
+};
 
 use self::{
     conditions::conditions,

@@ -29,7 +29,7 @@ use std::{
 /// CRD's schema allows.
 const MAX_NAMESPACES: usize = 128;
 /// Maximum number of rules per namespace in `status.access.missing` that the CRD's schema allows.
-const MAX_RULES: usize = 32;
+const MAX_RULES: usize = 128;
 
 /// Permissions that a profile's identity has but does not need, by namespace. An empty namespace
 /// name means the whole cluster.

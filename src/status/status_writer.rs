@@ -1,5 +1,6 @@
 //! Writes statuses to the API server.
 
+use super::sentence::bounded;
 use http::StatusCode;
 use kube::{Client, Resource as _, core::PartialObjectMeta};
 use kubewarm_api::{
@@ -12,9 +13,12 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 /// Timeout of one status write, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
-/// Maximum size of a status, in bytes of JSON. etcd accepts objects up to 1.5 MiB, so 0.5 MiB
-/// remains for the spec and the managed fields.
-const MAX_STATUS: usize = 1 << 20;
+/// Maximum size of a status, in bytes of JSON. etcd accepts objects up to 1.5 MiB, so 1 MiB remains for the spec
+/// and the managed fields. kubewarm keeps no larger status in memory, because another client wrote such a status.
+pub(crate) const MAX_STATUS: usize = 512 << 10;
+/// Maximum size of a target's message in a status that is otherwise too large, in bytes. The messages of 128 targets
+/// then fit into 128 KiB.
+const SHORT_MESSAGE: usize = 256;
 /// Maximum size of the response to a status write, in bytes of JSON. The response contains the
 /// complete profile, including managed fields, which repeat the name of each field.
 const MAX_ANSWER: usize = 4 << 20;
@@ -102,8 +106,8 @@ fn body(write: &StatusWrite) -> Value {
 
 /// Returns `status`. If `status` exceeds [`MAX_STATUS`], returns a copy without RBAC manifests,
 /// missing permissions or problems, removed in this order until the copy fits. `kubectl warm` can
-/// print the removed fields.
-fn shrink_to_limit(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
+/// print the removed fields. If the copy is still too large, shortens the messages of targets.
+pub(super) fn shrink_to_limit(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
     let size = |status: &CacheProfileStatus| {
         serde_json::to_vec(status).map_or(usize::MAX, |json| json.len())
     };
@@ -111,7 +115,8 @@ fn shrink_to_limit(status: &CacheProfileStatus) -> Cow<'_, CacheProfileStatus> {
         return Cow::Borrowed(status);
     }
     let mut smaller = status.clone();
-    for leave_out in [leave_out_manifests, leave_out_missing, leave_out_problems] {
+    for leave_out in [leave_out_manifests, leave_out_missing, leave_out_problems, shorten_messages]
+    {
         leave_out(&mut smaller);
         if size(&smaller) <= MAX_STATUS {
             break;
@@ -134,4 +139,11 @@ fn leave_out_missing(status: &mut CacheProfileStatus) {
 
 fn leave_out_problems(status: &mut CacheProfileStatus) {
     status.targets.iter_mut().for_each(|target| target.problems.clear());
+}
+
+fn shorten_messages(status: &mut CacheProfileStatus) {
+    let conditions = status.targets.iter_mut().flat_map(|target| &mut target.conditions);
+    conditions.for_each(|condition| {
+        condition.message = bounded(std::mem::take(&mut condition.message), SHORT_MESSAGE);
+    });
 }

@@ -36,6 +36,7 @@ mod kinds;
 mod life;
 mod limits;
 mod manifests;
+mod many_targets;
 mod namespaces;
 mod openapi;
 mod operator;

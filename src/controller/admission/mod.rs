@@ -5,6 +5,7 @@
 mod tests;
 
 use super::profile_parser::{ProfileMetadata, StoredProfile};
+use crate::status::MAX_STATUS;
 use kubewarm_api::model::{
     Budget, BudgetCharge, DecodedObject, Delta, DeltaOutcome, DeltaSink, InformerKey, LimitKind,
     LimitScope, ProfileLimits, Tombstone, UsageMeter,
@@ -25,11 +26,6 @@ pub(super) const PROCESS_PROFILES: u64 = 10_000;
 /// Maximum size of the stored specs as JSON, in MiB, summed over all namespaces except the operator
 /// namespace.
 pub(super) const PROCESS_MEBIBYTES: u64 = 64;
-
-/// Maximum size of a stored status, in bytes. kubewarm writes only smaller statuses: their
-/// manifests have at most 64 KiB, and all other fields of 32 targets fit into 448 KiB. kubewarm
-/// therefore ignores a larger status, because another client wrote it.
-const MAX_STATUS: usize = 512 << 10;
 
 /// Counts the profile specs in memory: the specs in the stores of profiles, and the last valid
 /// specs that stay in effect after an invalid edit.

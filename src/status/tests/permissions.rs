@@ -264,3 +264,20 @@ fn a_newer_verification_time_causes_no_write() {
     after.access = world.compute(&profile, Some(&before)).access;
     assert_eq!(write_delay(Some(&before), &after), Some(Duration::from_secs(10)));
 }
+
+#[test]
+fn missing_permissions_of_128_kinds_of_one_group_are_one_rule() {
+    let mut world = StatusWorld::new();
+    let kinds: Vec<_> = (0..128).map(|number| format!("kinds{number:03}")).collect();
+    let targets = kinds.iter().map(|kind| {
+        let key = key(kind, InformerScope::Namespace("a".into()));
+        world.runs(key.clone(), world.watching());
+        world.set_access(&key, refused(&world, FaultReason::Forbidden, BOTH));
+        target(kind, &[key])
+    });
+    let profile = declared(targets.collect());
+    let missing = world.compute(&profile, None).access.unwrap().missing;
+    assert!(
+        matches!(&*missing, [namespace] if matches!(&*namespace.rules, [rule] if rule.resources == kinds))
+    );
+}

@@ -1,9 +1,13 @@
 use super::fixtures::{RBAC, StatusWorld, declared, key, message, target};
-use crate::status::{ObservedProfile, compute};
+use crate::status::{MAX_STATUS, ObservedProfile, compute, status_writer::shrink_to_limit};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::{
     manifests::ProfilePermissions,
     model::{Identity, InformerKey, InformerScope, ResolvedProfile, Subject, WatchedNamespaces},
-    v1alpha1::CacheProfileStatus,
+    v1alpha1::{
+        AccessStatus, CacheProfileStatus, NamespaceRules, PolicyRule, TargetProblem, TargetStatus,
+    },
 };
 use kubewarm_cache::informer::{InformerReport, LatencyQuantiles, RelistReason, RelistReport};
 use std::{sync::Arc, time::Duration};
@@ -85,10 +89,45 @@ fn manifests_of_many_namespaces_are_left_out_and_the_command_is_named() {
         let informers = namespaces.iter().map(|namespace| informer(kind, namespace));
         (format!("target-{number}"), informers.collect())
     };
-    let status = status(&StatusWorld::new(), &profile((0..32).map(target)));
+    let status = status(&StatusWorld::new(), &profile((0..128).map(target)));
     let access = status.access.as_ref().unwrap();
     assert_eq!((&access.manifests, &access.manifests_elevated), (&None, &None));
     let told = message(&status.conditions, "Accepted");
     assert!(told.ends_with(&format!("print them with `{RBAC}`")), "{told}");
-    assert!(bytes(&status) < 64 << 10, "{} bytes", bytes(&status));
+    assert!(bytes(&status) < 128 << 10, "{} bytes", bytes(&status));
+}
+
+#[test]
+fn the_largest_status_fits_after_it_is_shortened() {
+    let text = |length| "x".repeat(length);
+    let condition = |name: String| Condition {
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        message: text(1024),
+        observed_generation: Some(i64::MAX),
+        reason: text(63),
+        status: "Unknown".into(),
+        type_: name,
+    };
+    let conditions: Vec<_> = (0..8).map(|number| condition(number.to_string())).collect();
+    let problem = TargetProblem { message: Some(text(512)), ..TargetProblem::default() };
+    let of_target = conditions[..4].to_vec();
+    let target = |number: usize| TargetStatus {
+        name: format!("{number:063}"),
+        conditions: of_target.clone(),
+        problems: vec![problem.clone(); 16],
+        ..TargetStatus::default()
+    };
+    let rules = vec![PolicyRule { resources: vec![text(63); 128], ..PolicyRule::default() }];
+    let missing = vec![NamespaceRules { namespace: text(63), rules }; 128];
+    let whole = CacheProfileStatus {
+        conditions,
+        targets: (0..128).map(target).collect(),
+        access: Some(AccessStatus { missing, ..AccessStatus::default() }),
+        ..CacheProfileStatus::default()
+    };
+    assert!(bytes(&whole) > 2 * MAX_STATUS);
+    let written = shrink_to_limit(&whole);
+    assert!(bytes(&written) <= MAX_STATUS, "{} bytes", bytes(&written));
+    assert_eq!(written.targets.len(), 128);
+    assert!(written.targets.iter().all(|target| target.conditions[0].message.len() > 250));
 }

@@ -31,7 +31,7 @@ pub struct ValidatedProfile {
     pub service_account: Option<Arc<str>>,
     /// Value of `spec.mode`.
     pub mode: ProfileMode,
-    /// Entries of `spec.targets`, 1 to 32, in the order of the spec.
+    /// Entries of `spec.targets`, 1 to 128, in the order of the spec.
     pub targets: Vec<ValidatedTarget>,
     /// Value of `spec.warmup.deadlineSeconds`, 1 s to 1 day. `None`: no deadline.
     pub warmup_deadline: Option<Duration>,
@@ -60,7 +60,7 @@ impl ValidatedProfile {
     /// [`ValidationError`] for the first invalid field.
     pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, ValidationError> {
         let v1alpha1::CacheProfileSpec { targets, warmup, freshness, reads, .. } = &profile.spec;
-        counted("spec.targets", targets.len(), 1..=32)?;
+        counted("spec.targets", targets.len(), 1..=128)?;
         distinct("spec.targets", ".name", targets.iter().map(|it| (&it.name, &*it.name)))?;
         let scope = target::scope("spec.scope", &profile.spec.scope)?;
         let parse =

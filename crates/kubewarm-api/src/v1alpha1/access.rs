@@ -26,7 +26,7 @@ pub struct AccessStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_verified_time: Option<Time>,
 
-    /// Permissions that the subject needs and lacks, by namespace: at most 128 namespaces, with 32
+    /// Permissions that the subject needs and lacks, by namespace: at most 128 namespaces, with 128
     /// rules each. Absent if the subject lacks no permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
@@ -87,8 +87,8 @@ pub struct NamespaceRules {
     #[schemars(length(max = 63))]
     pub namespace: String,
 
-    /// Rules as in a Role, at most 32.
-    #[schemars(length(max = 32))]
+    /// Rules as in a Role, at most 128.
+    #[schemars(length(max = 128))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rules: Vec<PolicyRule>,
 }
@@ -104,8 +104,8 @@ pub struct PolicyRule {
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub api_groups: Vec<String>,
 
-    /// Plural names of the resources, at most 32.
-    #[schemars(length(max = 32), inner(length(max = 128)))]
+    /// Plural names of the resources, at most 128.
+    #[schemars(length(max = 128), inner(length(max = 128)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub resources: Vec<String>,
 

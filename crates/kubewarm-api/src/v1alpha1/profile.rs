@@ -115,10 +115,10 @@ pub struct CacheProfileSpec {
     #[serde(default)]
     pub scope: ScopeSpec,
 
-    /// Resources to keep warm, 1 to 32 entries with unique names. After an edit of a target,
+    /// Resources to keep warm, 1 to 128 entries with unique names. After an edit of a target,
     /// kubewarm serves the old objects until the new list is complete. kubewarm drops the old
     /// objects at once if a target for secrets no longer stores whole Secrets.
-    #[schemars(length(min = 1, max = 32))]
+    #[schemars(length(min = 1, max = 128))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<TargetSpec>,
 
