@@ -142,6 +142,8 @@ tests/e2e/reads.rs access_is_decided_with_the_callers_own_token
 
 Callers 3
 crates/kubewarm-serve/src/callers/tests/quotas.rs a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens
+crates/kubewarm-serve/src/callers/tests/forwarded.rs an_address_can_send_ten_refused_tokens_at_once_and_accepted_tokens_are_exempt
+crates/kubewarm-serve/src/callers/tests/forwarded.rs unverified_tokens_of_an_address_wait_until_the_api_server_answers_one
 tests/e2e/abuse/unauthenticated.rs unauthenticated_connections_block_no_reader_and_use_little_memory
 crates/kubewarm-serve/src/server/tests/permits.rs bytes_held_by_slow_users_are_released_for_a_fifth
 
@@ -167,13 +169,18 @@ crates/kubewarm-serve/src/server/forward/headers.rs the_api_server_receives_only
 
 Forwarding 2
 crates/kubewarm-serve/src/server/forward/tests/tunnel.rs a_tunnel_opens_only_after_101_and_lasts_until_either_end_closes
-crates/kubewarm-serve/src/server/forward/tests/mod.rs an_unreachable_api_server_is_reported_and_no_request_is_repeated
+crates/kubewarm-serve/src/server/forward/tests/broken.rs an_http1_connection_is_closed_without_a_response_and_no_request_is_repeated
 crates/kubewarm-serve/src/server/tests/admission.rs no_part_of_a_request_body_is_parsed_as_a_request
 
 Forwarding 3
 crates/kubewarm-wire/src/forward_plan.rs only_responses_of_the_api_server_itself_report_a_write
 crates/kubewarm-serve/src/reads/written_versions.rs the_number_of_versions_is_bounded_and_the_newest_are_kept
 crates/kubewarm-serve/src/server/forward/tests/mod.rs a_write_is_recorded_before_its_response_is_sent
+
+Forwarding 4
+crates/kubewarm-serve/src/callers/tests/forwarded.rs a_write_has_the_user_of_the_last_review_however_old_and_sends_no_review
+crates/kubewarm-serve/src/callers/tests/forwarded.rs after_401_a_token_is_known_neither_to_writes_nor_to_reads
+crates/kubewarm-serve/src/callers/tests/forwarded.rs a_refused_token_is_not_forwarded_again_for_10_seconds
 
 Breaking 1
 tests/protocol/warmup.rs a_task_that_panics_is_reported_and_restarted

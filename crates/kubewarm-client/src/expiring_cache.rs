@@ -69,11 +69,15 @@ where
         self.state.lock().fresh(key, self.ttl)
     }
 
-    /// Returns the value of `key`, fresh or stale. The call does not count as a use, so it does not delay the removal
-    /// of the value.
+    /// Returns the value of `key`, fresh or stale. The call counts as a use, which delays the removal of the value.
     #[must_use]
     pub fn get_stale(&self, key: &K) -> Option<CacheEntry<V>> {
-        self.state.lock().entries.get(key).map(|slot| slot.entry.clone())
+        self.state.lock().used(key)
+    }
+
+    /// Removes the value of `key`, fresh or stale. A fetch in progress still inserts its value.
+    pub fn remove(&self, key: &K) {
+        self.state.lock().remove(key);
     }
 
     /// Inserts `value`, whose fetch started at `requested_at`.
@@ -176,10 +180,13 @@ impl<K: Eq + Hash, V, E> Drop for FetchGuard<K, V, E> {
 
 impl<K: Clone + Eq + Hash, V: Clone, E> CacheState<K, V, E> {
     fn fresh(&mut self, key: &K, ttl: Duration) -> Option<CacheEntry<V>> {
+        let is_fresh = self.entries.get(key)?.entry.requested_at.elapsed() < ttl;
+        if is_fresh { self.used(key) } else { None }
+    }
+
+    /// Returns the value of `key` and counts a use.
+    fn used(&mut self, key: &K) -> Option<CacheEntry<V>> {
         let slot = self.entries.get_mut(key)?;
-        if slot.entry.requested_at.elapsed() >= ttl {
-            return None;
-        }
         self.uses += 1;
         let key = self.by_use.remove(&slot.last_use)?;
         slot.last_use = self.uses;
@@ -187,10 +194,14 @@ impl<K: Clone + Eq + Hash, V: Clone, E> CacheState<K, V, E> {
         Some(slot.entry.clone())
     }
 
-    fn insert(&mut self, key: K, entry: CacheEntry<V>, capacity: u64) {
-        if let Some(slot) = self.entries.remove(&key) {
+    fn remove(&mut self, key: &K) {
+        if let Some(slot) = self.entries.remove(key) {
             self.by_use.remove(&slot.last_use);
         }
+    }
+
+    fn insert(&mut self, key: K, entry: CacheEntry<V>, capacity: u64) {
+        self.remove(&key);
         self.uses += 1;
         self.by_use.insert(self.uses, key.clone());
         self.entries.insert(key, CacheSlot { entry, last_use: self.uses });
@@ -274,6 +285,20 @@ mod tests {
         let none = of(0);
         none.insert("a", 1, Instant::now());
         assert_eq!(value(&none, "a"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stale_value_stays_while_it_is_used_and_can_be_removed() {
+        let cache = of(2);
+        cache.insert("used", 1, Instant::now());
+        advance(TTL).await;
+        for (key, value) in [("b", 2), ("c", 3), ("d", 4)] {
+            assert_eq!(cache.get_stale(&"used").map(|it| it.value), Some(1));
+            cache.insert(key, value, Instant::now());
+        }
+        cache.remove(&"used");
+        assert_eq!((cache.get_stale(&"used"), value(&cache, "d")), (None, Some(4)));
+        assert_eq!(cache.state.lock().by_use.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,6 +25,8 @@ pub struct ForwardPlan<'a> {
     /// The path of the request without the prefix `/profiles/<namespace>/<name>`, because the API
     /// server does not serve this prefix.
     pub path: &'a str,
+    /// Whether the method is POST, PUT, PATCH or DELETE.
+    pub is_write: bool,
     /// The resource and namespace that the request changes. `None` if the response does not contain the resource
     /// version of the changed objects, as for reads and dry runs.
     pub writes: Option<WriteTarget>,
@@ -53,7 +55,7 @@ impl<'a> ForwardPlan<'a> {
     ///
     /// 405 for a method that the Kubernetes API does not have.
     pub fn parse(method: &str, path: &'a str, query: Option<&str>) -> Result<Self, StatusError> {
-        let writes = match method {
+        let is_write = match method {
             "GET" | "HEAD" | "OPTIONS" => false,
             "POST" | "PUT" | "PATCH" | "DELETE" => true,
             _ => return Err(StatusError::only_get()),
@@ -62,16 +64,17 @@ impl<'a> ForwardPlan<'a> {
         let (_, path) = split_profile(path);
         let resource_path = match named {
             Ok((_, RequestPath::Objects(resource_path))) => resource_path,
-            Ok(_) => return Ok(Self { path, writes: None, is_long_running: false }),
+            Ok(_) => return Ok(Self { path, is_write, writes: None, is_long_running: false }),
             Err(_) => {
                 let is_long_running = path.split('/').any(|part| LASTING.contains(&part));
-                return Ok(Self { path, writes: None, is_long_running });
+                return Ok(Self { path, is_write, writes: None, is_long_running });
             }
         };
         let is_long_running =
             resource_path.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
-        let writes = if writes && !is_dry_run(query) { write_target(resource_path) } else { None };
-        Ok(Self { path, writes, is_long_running })
+        let writes =
+            if is_write && !is_dry_run(query) { write_target(resource_path) } else { None };
+        Ok(Self { path, is_write, writes, is_long_running })
     }
 }
 

@@ -4,6 +4,7 @@ use super::{
     CallerCredentials, CallerRejection, ReviewClient,
     caller_digest::{CallerDigest, DigestKey},
     failed_token_limiter::FailedTokenLimiter,
+    forwarded_tokens::{ForwardedTokens, ReviewedTokens},
     identity::ClientCertChain,
     network::network,
     review_queue::ReviewQueue,
@@ -23,7 +24,7 @@ pub(super) struct Authenticator {
     reviews: Arc<dyn ReviewClient>,
     key: Arc<DigestKey>,
     runtime: Handle,
-    users: ExpiringCache<CallerDigest, AuthenticationResult, CallerRejection>,
+    users: ReviewedTokens,
     queue: ReviewQueue<IpAddr>,
     failed: Arc<FailedTokenLimiter>,
 }
@@ -39,7 +40,7 @@ pub struct AuthenticatedCaller {
     /// The time at which kubewarm sent the oldest token review or access review that accepted the caller.
     pub reviewed_at: Instant,
     /// The hash of the user's name, which identifies the user in the limits per user.
-    pub(super) name: CallerDigest,
+    pub(crate) name: CallerDigest,
     /// The caller's token. `None` if a client certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,
 }
@@ -53,6 +54,26 @@ impl Authenticator {
     ) -> Self {
         let users = ExpiringCache::new(MAX_CACHED, TTL);
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
+    }
+
+    /// Creates the identification of the senders of forwarded writes, which shares the results of token reviews and
+    /// the limit on invalid tokens.
+    pub(super) fn new_forwarded_tokens(&self, queue: ReviewQueue<IpAddr>) -> ForwardedTokens {
+        let (key, users) = (Arc::clone(&self.key), self.users.clone());
+        ForwardedTokens::new(key, users, Arc::clone(&self.failed), queue)
+    }
+
+    /// The key of the caller's token in the cache of token reviews.
+    ///
+    /// # Errors
+    ///
+    /// [`CallerRejection::Unauthorized`] if the caller has no token.
+    pub(super) fn token_key(
+        &self,
+        credentials: &CallerCredentials,
+    ) -> Result<CallerDigest, CallerRejection> {
+        let presented = credentials.token.as_deref().ok_or(CallerRejection::Unauthorized)?;
+        Ok(self.key.of_credentials(presented)?)
     }
 
     /// Authenticates the caller at the address `peer`. Sets `by`, the source of the decision, to `ApiServer` if the

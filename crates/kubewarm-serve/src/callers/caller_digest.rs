@@ -10,9 +10,11 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::{BearerCredentials, CallerInfo};
 use serde::Serialize;
+use std::net::IpAddr;
 
+/// A keyed hash: the key of a cached review, or the key by which kubewarm counts a caller in its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct CallerDigest([u8; 32]);
+pub struct CallerDigest([u8; 32]);
 
 /// The secret HMAC key of the hashes. Each process generates its own key.
 pub(super) struct DigestKey(hmac::Key);
@@ -52,6 +54,12 @@ impl DigestKey {
     /// count as one user.
     pub(super) fn of_name(&self, user: &CallerInfo) -> Result<CallerDigest, RequestFault> {
         self.of(&user.name, "")
+    }
+
+    /// The key in the limits per user for a caller whose user kubewarm does not know: a hash of the client address. A
+    /// list of one text has another JSON text than a user's name, so no user has this key.
+    pub(super) fn of_address(&self, address: IpAddr) -> Result<CallerDigest, RequestFault> {
+        self.of(&[address.to_string()], "")
     }
 
     /// The hash of `review` and `token`. Do not pass the token in `review`: its JSON text is in memory that is freed

@@ -4,6 +4,8 @@
 //! Each request needs an authenticated caller and then an access review. kubewarm caches token reviews and access
 //! reviews separately. A cached decision about all object names applies to a request for one name only with
 //! [`CallerAdmission::with_all_names_reviews`]. Every user needs an access review, whatever groups the user has.
+//!
+//! A forwarded write needs no review, because the API server itself authenticates and authorizes the write.
 
 mod authenticator;
 mod authorizer;
@@ -12,6 +14,7 @@ mod credentials;
 mod failed_token_limiter;
 #[cfg(test)]
 pub(crate) mod fake_reviews;
+mod forwarded_tokens;
 mod identity;
 mod limits;
 mod network;
@@ -20,7 +23,9 @@ mod review_queue;
 
 pub use self::{
     authenticator::AuthenticatedCaller,
+    caller_digest::CallerDigest,
     credentials::{CallerCredentials, CredentialsError},
+    forwarded_tokens::ForwardedCaller,
     identity::ClientCa,
     limits::{CallerLimits, LimitUsage, ReadLimit, ReaderLimits},
     network::network,
@@ -32,13 +37,11 @@ pub(crate) use self::{
 };
 
 use self::{
-    authenticator::Authenticator,
-    authorizer::Authorizer,
-    caller_digest::{CallerDigest, DigestKey},
-    limits::quarter,
-    review_queue::ReviewQueue,
+    authenticator::Authenticator, authorizer::Authorizer, caller_digest::DigestKey,
+    forwarded_tokens::ForwardedTokens, limits::quarter, review_queue::ReviewQueue,
 };
 use crate::ServeError;
+use http::StatusCode;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{DecisionSource, MetricOutcome, RequestFault};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
@@ -57,6 +60,15 @@ pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) 
 pub struct UserPermits {
     permits: KeyedSemaphore<CallerDigest>,
     user: CallerDigest,
+}
+
+/// Who authenticates the sender of a request that kubewarm forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardAuthentication {
+    /// kubewarm authenticates the sender with a token review before it forwards the request.
+    Review,
+    /// Only the API server authenticates the sender, so the request does not wait for a token review.
+    ApiServer,
 }
 
 /// Why kubewarm rejects a caller.
@@ -85,6 +97,7 @@ pub enum CallerRejection {
 /// Authenticates and authorizes callers. Limits their requests, watches, connections and unwritten response bytes.
 pub struct CallerAdmission {
     authenticator: Authenticator,
+    forwarded_tokens: ForwardedTokens,
     authorizer: Authorizer,
     requests: KeyedSemaphore<CallerDigest>,
     watches: KeyedSemaphore<CallerDigest>,
@@ -111,16 +124,19 @@ impl CallerAdmission {
         let key = Arc::new(DigestKey::generate()?);
         let is_failing = Arc::default();
         let token_reviews = ReviewQueue::new(limits.token_reviews, limits, Arc::clone(&is_failing));
+        let unverified = ReviewQueue::new(limits.token_reviews, limits, Arc::clone(&is_failing));
         let access_reviews = ReviewQueue::new(limits.access_reviews, limits, is_failing);
         let readers = &limits.readers;
         let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.user_limit(limit));
+        let authenticator = Authenticator::new(
+            Arc::clone(&reviews),
+            Arc::clone(&key),
+            runtime.clone(),
+            token_reviews,
+        );
         Ok(Self {
-            authenticator: Authenticator::new(
-                Arc::clone(&reviews),
-                Arc::clone(&key),
-                runtime.clone(),
-                token_reviews,
-            ),
+            forwarded_tokens: authenticator.new_forwarded_tokens(unverified),
+            authenticator,
             authorizer: Authorizer::new(reviews, key, runtime, access_reviews),
             requests: by_user(readers.requests.get()),
             watches: by_user(readers.watches.get()),
@@ -205,10 +221,13 @@ impl CallerAdmission {
         self.observe_decision(async |by| self.authorizer.authorize(caller, access, by).await).await
     }
 
-    /// Authenticates the caller at the address `peer`, whose request kubewarm will forward to the API server. The
-    /// API server itself authorizes the request. The request counts against the limits on forwarded requests until
-    /// the returned permit is dropped. Keep the permit until the response has ended, or until an upgraded
-    /// connection has ended.
+    /// Identifies the caller at the address `peer`, whose request kubewarm will forward to the API server. The API
+    /// server itself authorizes the request. The request counts against the limits on forwarded requests until the
+    /// returned permit is dropped. Keep the permit until the response has ended, or until an upgraded connection has
+    /// ended.
+    ///
+    /// With [`ForwardAuthentication::ApiServer`], the caller's user can be that of an old review. So use the user only
+    /// for limits, and pass the API server's response to [`Self::record_forwarded_response`].
     ///
     /// # Errors
     ///
@@ -217,10 +236,20 @@ impl CallerAdmission {
         &self,
         credentials: &CallerCredentials,
         peer: IpAddr,
-    ) -> Result<(AuthenticatedCaller, KeyedPermit), CallerRejection> {
+        authentication: ForwardAuthentication,
+    ) -> Result<(ForwardedCaller, KeyedPermit), CallerRejection> {
         self.observe_decision(async |by| {
-            let caller = self.authenticator.authenticate(credentials, peer, by).await?;
-            let permit = self.forwarded.acquire_now(&caller.name).map_err(|exhausted| {
+            let token = self.authenticator.token_key(credentials)?;
+            let caller = match authentication {
+                ForwardAuthentication::Review => {
+                    let caller = self.authenticator.authenticate(credentials, peer, by).await?;
+                    ForwardedCaller::reviewed(caller, token, network(peer))
+                }
+                ForwardAuthentication::ApiServer => {
+                    self.forwarded_tokens.identify(token, network(peer)).await?
+                }
+            };
+            let permit = self.forwarded.acquire_now(&caller.limit_key).map_err(|exhausted| {
                 let of_one = ReadLimit::UserForwardedRequests;
                 ReadLimit::rejection(exhausted, ReadLimit::ForwardedRequests, of_one)
             })?;
@@ -229,12 +258,18 @@ impl CallerAdmission {
         .await
     }
 
-    /// Counts a connection against the limit on the user's connections until the returned permit is dropped. Call
+    /// Records whether the API server accepted the token of a forwarded request. `status` must be the API server's own
+    /// status, not that of a pod behind the API server's proxy.
+    pub fn record_forwarded_response(&self, caller: &mut ForwardedCaller, status: StatusCode) {
+        self.forwarded_tokens.record_response(caller, status);
+    }
+
+    /// Counts a connection against the limit on the connections of `user` until the returned permit is dropped. Call
     /// this for the first request of the connection that kubewarm does not reject. `None` if the user has reached
     /// this limit.
     #[must_use]
-    pub fn acquire_connection(&self, caller: &AuthenticatedCaller) -> Option<KeyedPermit> {
-        self.connections.try_acquire(&caller.name)
+    pub fn acquire_connection(&self, user: CallerDigest) -> Option<KeyedPermit> {
+        self.connections.try_acquire(&user)
     }
 
     /// The user's permits of the semaphore that limits how many large responses kubewarm encodes at once. One user
@@ -247,8 +282,8 @@ impl CallerAdmission {
     /// The user's permits of the semaphore that limits unwritten response bytes. One permit covers
     /// [`UNWRITTEN_UNIT`] bytes.
     #[must_use]
-    pub fn unwritten_byte_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
-        UserPermits { permits: self.unwritten.clone(), user: caller.name }
+    pub fn unwritten_byte_permits(&self, user: CallerDigest) -> UserPermits {
+        UserPermits { permits: self.unwritten.clone(), user }
     }
 
     /// Counts a watch against the limits on watches until the returned permit is dropped. An open watch counts

@@ -199,7 +199,7 @@ impl ReadApi {
                 }
             })
         })?;
-        request.connection.accept(|| self.callers.acquire_connection(&caller));
+        request.connection.accept(|| self.callers.acquire_connection(caller.name));
         let mut accesses = vec![first];
         let mut allowed_at = caller.reviewed_at;
         if let Some(profile) = &profile {
@@ -255,7 +255,7 @@ impl ReadApi {
     }
 
     fn permit(&self, caller: &AuthenticatedCaller, permit: KeyedPermit) -> ResponsePermit {
-        ResponsePermit::timely(permit, self.callers.unwritten_byte_permits(caller))
+        ResponsePermit::timely(permit, self.callers.unwritten_byte_permits(caller.name))
     }
 
     async fn watch(
@@ -276,7 +276,8 @@ impl ReadApi {
         let informer = feed.source().map(|it| response::keyed_tag(&self.tag_key, &it.informer));
         let entered = self.watchers.register(who, informer, objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);
-        let permit = ResponsePermit::lasting(place, self.callers.unwritten_byte_permits(&caller));
+        let permit =
+            ResponsePermit::lasting(place, self.callers.unwritten_byte_permits(caller.name));
         let (request, stop) = (Some(request), self.stop.clone());
         let watch = WatchSession { feed, review, request, counted, _entry: entered, stop };
         Ok(watch.response(&self.tag_key, permit))

@@ -49,8 +49,8 @@ pub(super) struct ConnectionState {
     /// Counts the connection against the limit of the client's address. After the first request that kubewarm does
     /// not reject, counts it against the limit of the user instead.
     slot: Cell<KeyedPermit>,
-    /// Whether kubewarm has accepted a request of this connection: it has authenticated the caller, and has
-    /// authorized or forwarded the request.
+    /// Whether kubewarm has accepted a request of this connection: kubewarm has authorized the request, or has
+    /// forwarded it with a token that a review or the API server has accepted.
     is_accepted: Cell<bool>,
     has_user_slot: Cell<bool>,
     since: Instant,

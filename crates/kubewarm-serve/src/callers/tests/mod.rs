@@ -1,4 +1,5 @@
 mod all_names;
+mod forwarded;
 mod quotas;
 
 use super::{

@@ -173,20 +173,23 @@ async fn one_user_has_at_most_its_quota_of_connections_and_forwarded_requests() 
         ReviewAnswer::Allowed(if token == "other" { "john" } else { "jane" })
     };
     let (callers, _) = reading(FakeReviews::new(say));
-    let forward = async |token| callers.admit_forwarded(&credentials(token, &[]), PEER).await;
+    let forward = async |token| {
+        let by = ForwardAuthentication::Review;
+        callers.admit_forwarded(&credentials(token, &[]), PEER, by).await
+    };
     let (mut held, mut connections) = (Vec::new(), Vec::new());
     for n in 0..300 {
         let Ok((jane, place)) = forward(["one", "two"][n % 2]).await else { break };
-        connections.extend(callers.acquire_connection(&jane));
+        connections.extend(callers.acquire_connection(jane.limit_key));
         held.push(place);
     }
     assert_eq!((held.len(), connections.len()), (256, 256));
     let (john, _place) = forward("other").await.unwrap();
-    assert!(callers.acquire_connection(&john).is_some());
+    assert!(callers.acquire_connection(john.limit_key).is_some());
     held.pop();
     connections.pop();
     let (jane, _place) = forward("one").await.unwrap();
-    assert!(callers.acquire_connection(&jane).is_some());
+    assert!(callers.acquire_connection(jane.limit_key).is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use super::{
     response::response,
 };
 use crate::{
-    callers::{CallerAdmission, UserPermits},
+    callers::{CallerAdmission, ForwardAuthentication, UserPermits},
     metrics::ReadMetrics,
 };
 use bytes::Bytes;
@@ -35,6 +35,7 @@ use kubewarm_client::{KeyedPermit, StreamingBody, UpstreamError, UpstreamProxy};
 use kubewarm_wire::{ForwardPlan, StatusError, WriteTarget, has_object};
 use std::{
     fmt,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -46,6 +47,9 @@ use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 /// The time limit for the head of the API server's response. The API server itself ends a request after 60 s, so
 /// this limit is longer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+/// If the API server has not answered within this time, it has probably accepted the token, because it refuses a token
+/// before it executes the request. The request then no longer counts against the limits on unverified tokens.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(5);
 /// kubewarm buffers an error response up to this size in bytes. So it can release the request's permit before the
 /// client has read the response. Otherwise rejected callers that read slowly could hold all permits.
 const SHORT_ERROR: u64 = 1 << 10;
@@ -90,29 +94,37 @@ impl RequestForwarder {
         callers: &CallerAdmission,
         metrics: &ReadMetrics,
     ) -> Result<OutgoingResponse, RequestError> {
-        let ForwardPlan { path, writes, is_long_running } =
+        let ForwardPlan { path, is_write, writes, is_long_running } =
             ForwardPlan::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
         let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
-        // kubewarm authenticates the caller first. So kubewarm sends no request to the API server for an
-        // unauthenticated client, and reads none of its body.
-        let forwarded = callers.admit_forwarded(&sender.credentials(), peer).await;
-        let (caller, permit) = forwarded.map_err(|refused| {
+        // A server behind the API server, such as a pod, can answer a long-running request. So kubewarm cannot see in
+        // the response whether the API server accepted the token.
+        let authentication = if is_write && !is_long_running {
+            ForwardAuthentication::ApiServer
+        } else {
+            ForwardAuthentication::Review
+        };
+        let admitted = callers.admit_forwarded(&sender.credentials(), peer, authentication).await;
+        let (mut caller, permit) = admitted.map_err(|refused| {
             metrics.count_refusal(&refused);
             refusal(refused)
         })?;
-        connection.accept(|| callers.acquire_connection(&caller));
+        let limit_key = caller.limit_key;
+        let accept = || connection.accept(|| callers.acquire_connection(limit_key));
+        if caller.is_verified() {
+            accept();
+        }
         let kept =
             ForwardHeaderOptions { upgrade: upgrade.is_some(), accept_encoding: writes.is_none() };
         let headers = headers::forwarded_headers(&head.headers, &sender, peer, kept)?;
-        let (sent, is_too_large) = build_request(&head, path, headers, body)?;
-        let answering = self.upstream.send(sent);
-        let answer = if is_long_running {
-            Ok(answering.await)
-        } else {
-            timeout(HEAD_TIMEOUT, answering).await
+        let (request, is_too_large) = build_request(&head, path, headers, body)?;
+        let on_slow = || {
+            caller.release_permit();
+            accept();
         };
-        let answer = answer.map_err(|_| StatusError::unanswered())?.map_err(|not| {
+        let answer = await_head(self.upstream.send(request), is_long_running, on_slow).await?;
+        let answer = answer.map_err(|not| {
             if is_too_large.load(Ordering::Relaxed) {
                 return StatusError::too_large_body(MAX_BODY as u64).into();
             }
@@ -124,8 +136,14 @@ impl RequestForwarder {
                 UpstreamError::Unanswered(fault) => broken(&fault),
             }
         })?;
+        if !is_long_running {
+            callers.record_forwarded_response(&mut caller, answer.status());
+        }
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            accept();
+        }
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let bytes = callers.unwritten_byte_permits(&caller);
+            let bytes = callers.unwritten_byte_permits(limit_key);
             return self.pass_response(answer, writes, permit, bytes).await;
         }
         let Some(upgrade) = upgrade else {
@@ -176,6 +194,28 @@ impl RequestForwarder {
         body.keep(ResponsePermit::lasting((permit, memory_permit), bytes));
         Ok(response(head.status, head.headers, body))
     }
+}
+
+/// Waits for the head of the API server's response. Calls `on_slow` if the wait takes longer than [`VERIFY_TIMEOUT`].
+///
+/// # Errors
+///
+/// 504 if the API server does not answer in time. A long-running request has no time limit.
+async fn await_head<T>(
+    answering: impl Future<Output = T>,
+    is_long_running: bool,
+    on_slow: impl FnOnce(),
+) -> Result<T, StatusError> {
+    let mut answering = pin!(answering);
+    if let Ok(answer) = timeout(VERIFY_TIMEOUT, answering.as_mut()).await {
+        return Ok(answer);
+    }
+    on_slow();
+    if is_long_running {
+        return Ok(answering.await);
+    }
+    let left = HEAD_TIMEOUT.saturating_sub(VERIFY_TIMEOUT);
+    timeout(left, answering).await.map_err(|_| StatusError::unanswered())
 }
 
 fn broken(fault: &dyn fmt::Display) -> RequestError {

@@ -1,6 +1,7 @@
 mod broken;
 mod slow;
 mod tunnel;
+mod unreviewed;
 
 use super::{
     super::{
@@ -116,8 +117,9 @@ impl ForwardFixture {
         let (credentials, peer) =
             (CallerCredentials::from_headers(bearer).unwrap(), IpAddr::from([127, 0, 0, 1]));
         let mut permits = Vec::new();
-        while let Ok((_, permit)) = self.handlers.callers.admit_forwarded(&credentials, peer).await
-        {
+        let authentication = ForwardAuthentication::Review;
+        let admit = || self.handlers.callers.admit_forwarded(&credentials, peer, authentication);
+        while let Ok((_, permit)) = admit().await {
             permits.push(permit);
         }
         permits.len()

@@ -1,0 +1,166 @@
+//! Tests of forwarded writes, which kubewarm identifies without a token review.
+
+use super::*;
+
+const OTHER_PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 8));
+const REFUSED: StatusCode = StatusCode::UNAUTHORIZED;
+
+/// The names of the users whose writes `callers` would forward, or why it rejects them.
+struct Writers {
+    callers: CallerAdmission,
+    count: FakeReviewCounts,
+}
+
+impl Writers {
+    fn new() -> Self {
+        let (callers, count) = reading(FakeReviews::new(said));
+        Self { callers, count }
+    }
+
+    async fn admit(
+        &self,
+        token: &str,
+        peer: IpAddr,
+    ) -> Result<(ForwardedCaller, KeyedPermit), CallerRejection> {
+        let (sender, by) = (credentials(token, &[]), ForwardAuthentication::ApiServer);
+        self.callers.admit_forwarded(&sender, peer, by).await
+    }
+
+    /// Forwards a write that the API server answers with `status`. Returns the name of the user.
+    async fn write(
+        &self,
+        token: &str,
+        status: StatusCode,
+    ) -> Result<Option<String>, CallerRejection> {
+        let (mut caller, _permit) = self.admit(token, PEER).await?;
+        self.callers.record_forwarded_response(&mut caller, status);
+        Ok(caller.user.map(|user| user.name.clone()))
+    }
+
+    async fn read(&self, token: &str) -> Result<(), CallerRejection> {
+        let get = action("get", Some("web"));
+        self.callers.admit(&credentials(token, &[]), &get, PEER).await.map(|_| ())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_has_the_user_of_the_last_review_however_old_and_sends_no_review() {
+    let writers = Writers::new();
+    assert_eq!(writers.write("good", StatusCode::CREATED).await, Ok(None));
+    assert_eq!(counts(&writers.count), (0, 0));
+    writers.read("good").await.unwrap();
+    assert_eq!(counts(&writers.count), (1, 1));
+    for _ in 0..3 {
+        advance(Duration::from_hours(1)).await;
+        let user = writers.write("good", StatusCode::CONFLICT).await;
+        assert_eq!(user, Ok(Some("jane".to_owned())));
+    }
+    assert_eq!(counts(&writers.count), (1, 1));
+    // An old review never decides about a read from the cache.
+    writers.read("good").await.unwrap();
+    assert_eq!(counts(&writers.count), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_401_a_token_is_known_neither_to_writes_nor_to_reads() {
+    let writers = Writers::new();
+    writers.read("good").await.unwrap();
+    assert_eq!(writers.write("good", REFUSED).await, Ok(Some("jane".to_owned())));
+    let (caller, permit) = writers.admit("good", PEER).await.unwrap();
+    assert!(caller.user.is_none() && !caller.is_verified());
+    drop((caller, permit));
+    // The review that a read sends finds out that the API server still accepts the token.
+    writers.read("good").await.unwrap();
+    assert_eq!(counts(&writers.count).0, 2, "the read needs a new token review");
+    assert_eq!(writers.write("good", StatusCode::OK).await, Ok(Some("jane".to_owned())));
+    // The same applies to a token that only writes.
+    assert_eq!(writers.write("writer", StatusCode::OK).await, Ok(None));
+    assert!(writers.admit("writer", PEER).await.unwrap().0.is_verified());
+    assert_eq!(writers.write("writer", REFUSED).await, Ok(None));
+    assert!(!writers.admit("writer", PEER).await.unwrap().0.is_verified());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_token_is_not_forwarded_again_for_10_seconds() {
+    let writers = Writers::new();
+    let unauthorized = Err(CallerRejection::Unauthorized);
+    assert_eq!(writers.write("made-up", REFUSED).await, Ok(None));
+    advance(Duration::from_millis(9_900)).await;
+    assert_eq!(writers.write("made-up", REFUSED).await, unauthorized);
+    advance(Duration::from_millis(100)).await;
+    assert_eq!(writers.write("made-up", REFUSED).await, Ok(None));
+    // A failed token review has the same effect.
+    assert_eq!(writers.read("bad").await, Err(CallerRejection::Unauthorized));
+    assert_eq!(writers.write("bad", StatusCode::OK).await, unauthorized);
+    advance(Duration::from_secs(10)).await;
+    assert_eq!(writers.write("bad", StatusCode::OK).await, Ok(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_can_send_ten_refused_tokens_at_once_and_accepted_tokens_are_exempt() {
+    let writers = Writers::new();
+    writers.read("good").await.unwrap();
+    writers.write("writer", StatusCode::FORBIDDEN).await.unwrap();
+    // A load balancer can answer 503 without authentication, so this response accepts no token.
+    writers.write("unclear", StatusCode::SERVICE_UNAVAILABLE).await.unwrap();
+    let mut forwarded = 0;
+    for n in 0..50 {
+        forwarded += usize::from(writers.write(&format!("made-up-{n}"), REFUSED).await.is_ok());
+    }
+    assert_eq!(forwarded, 10);
+    let limited = Err(CallerRejection::Limited(ReadLimit::FailedTokens));
+    assert_eq!(writers.write("unclear", StatusCode::OK).await, limited);
+    assert_eq!(writers.write("good", StatusCode::OK).await, Ok(Some("jane".to_owned())));
+    assert_eq!(writers.write("writer", StatusCode::OK).await, Ok(None));
+    assert!(writers.admit("unclear", OTHER_PEER).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn unverified_tokens_of_an_address_wait_until_the_api_server_answers_one() {
+    let writers = Writers::new();
+    let limits = CallerLimits::for_reads(ReaderLimits::default());
+    let at_once = quarter(limits.token_reviews);
+    let mut open = Vec::new();
+    for _ in 0..at_once {
+        open.push(writers.admit("new", PEER).await.unwrap());
+    }
+    let waited = Instant::now();
+    let limited = writers.admit("other", PEER).await.map(|_| ());
+    assert_eq!(limited, Err(CallerRejection::Limited(ReadLimit::Reviews)));
+    assert_eq!(waited.elapsed(), limits.max_review_wait);
+    assert!(writers.admit("other", OTHER_PEER).await.is_ok());
+    let waiting = join_all((0..50).map(|_| writers.admit("new", PEER)));
+    let answer = async {
+        let (mut first, _permit) = open.pop().unwrap();
+        writers.callers.record_forwarded_response(&mut first, StatusCode::CREATED);
+    };
+    let (admitted, ()) = tokio::join!(waiting, answer);
+    let is_verified = |admitted: &Result<(ForwardedCaller, KeyedPermit), _>| {
+        admitted.as_ref().is_ok_and(|(caller, _)| caller.is_verified())
+    };
+    assert!(admitted.iter().all(is_verified), "the token is accepted now");
+    // A slow response counts no longer against this limit.
+    for (caller, _) in &mut open {
+        caller.release_permit();
+    }
+    assert!(writers.admit("other", PEER).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_unknown_users_count_against_their_client_address() {
+    let writers = Writers::new();
+    writers.read("good").await.unwrap();
+    let mut held = Vec::new();
+    for token in (0..300).map(|n| format!("writer-{n}")) {
+        let Ok((mut caller, permit)) = writers.admit(&token, PEER).await else { break };
+        writers.callers.record_forwarded_response(&mut caller, StatusCode::OK);
+        held.push((caller, permit));
+    }
+    assert_eq!(held.len(), 256);
+    let limited = Err(CallerRejection::Limited(ReadLimit::UserForwardedRequests));
+    assert_eq!(writers.admit("more", PEER).await.map(|_| ()), limited);
+    let (jane, _permit) = writers.admit("good", PEER).await.unwrap();
+    let (elsewhere, _permit) = writers.admit("more", OTHER_PEER).await.unwrap();
+    let keys = [held[0].0.limit_key, jane.limit_key, elsewhere.limit_key];
+    assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);
+}
