@@ -33,7 +33,8 @@ use kubewarm_client::{
     ApiServerConnection, ClientProvider, Discovery, LeaderElector, LeaseState, NamespaceBuckets,
 };
 use kubewarm_serve::{
-    ServeError, WatcherRegistry, certificate::ServingCertificate, server::bind as bind_reads,
+    ForwardedReads, ServeError, WatcherRegistry, certificate::ServingCertificate,
+    server::bind as bind_reads,
 };
 use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
@@ -66,7 +67,8 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
 
     let stop = CancellationToken::new();
     let (buckets, watchers) = (NamespaceBuckets::default(), WatcherRegistry::default());
-    let seen = watchers.clone();
+    let forwarded_reads = ForwardedReads::default();
+    let seen = (watchers.clone(), forwarded_reads.clone());
     let metrics = Arc::new(MetricsRegistry::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
     let memory = MemorySplit::detect(&args, &operator);
@@ -79,6 +81,7 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
         buckets,
         forecasts: Forecaster::default(),
         watchers,
+        forwarded_reads,
     };
     let mut tasks = ServiceTasks::default();
     let (view, freshness_checker) =
@@ -125,6 +128,7 @@ struct OperatorContext {
     buckets: NamespaceBuckets,
     forecasts: Forecaster,
     watchers: WatcherRegistry,
+    forwarded_reads: ForwardedReads,
 }
 
 /// Starts the tasks for API discovery, for access checks and for the controller with its informers.
@@ -245,7 +249,8 @@ fn spawn_reads(
     let (slots, counted) = (listening.connections(), Arc::clone(&callers));
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
     let (watchers, stop) = (context.watchers.clone(), context.stop.clone());
-    let runtime = ReadApiContext { callers, freshness_checker, watchers, stop };
+    let forwarded_reads = context.forwarded_reads.clone();
+    let runtime = ReadApiContext { callers, freshness_checker, watchers, forwarded_reads, stop };
     let (api, service) = reads::new_read_api(args, connection, view, metrics, runtime)?;
     let until = context.stop.clone();
     tasks.spawn("reads", async move { service.run(until).await });
@@ -303,7 +308,7 @@ fn new_admin_state(
     view: &OperatorView,
     readiness: &Arc<ReadinessTracker>,
     scrapers: MetricsAccess,
-    watchers: WatcherRegistry,
+    (watchers, forwarded_reads): (WatcherRegistry, ForwardedReads),
     filter: telemetry::LogFilter,
 ) -> Result<Arc<AdminState>, AppError> {
     let all = || view.clone();
@@ -321,6 +326,7 @@ fn new_admin_state(
         scrapers,
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
         watchers,
+        forwarded_reads,
         now: Timestamp::now,
     }))
 }

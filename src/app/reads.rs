@@ -10,7 +10,7 @@ use crate::{
 use kubewarm_cache::informer::FreshnessChecker;
 use kubewarm_client::{ApiClient, ApiServerConnection};
 use kubewarm_serve::{
-    ServeError, WatcherRegistry,
+    ForwardedReads, ServeError, WatcherRegistry,
     callers::{CallerAdmission, CallerLimits, ClientCa, ReaderLimits, ReviewClient},
     certificate::{ServingCertificate, names},
     reads::{KindResolver, ReadDependencies, ReadService, ServingIndex},
@@ -83,6 +83,7 @@ pub(super) struct ReadApiContext {
     pub(super) callers: Arc<CallerAdmission>,
     pub(super) freshness_checker: FreshnessChecker,
     pub(super) watchers: WatcherRegistry,
+    pub(super) forwarded_reads: ForwardedReads,
     /// The shutdown cancels this token, which ends all watches of clients.
     pub(super) stop: CancellationToken,
 }
@@ -96,7 +97,7 @@ pub(super) fn new_read_api(
     metrics: &MetricsRegistry,
     runtime: ReadApiContext,
 ) -> Result<(Arc<ReadApi>, Arc<ReadService>), AppError> {
-    let ReadApiContext { callers, freshness_checker, watchers, stop } = runtime;
+    let ReadApiContext { callers, freshness_checker, watchers, forwarded_reads, stop } = runtime;
     let (client, runtime) = (connection.client(), Handle::current());
     let version = ApiServerVersionCache::new(ApiClient::new(&client), runtime.clone());
     let (served, aggregated) = (view.served_resources.clone(), &args.api.serve_aggregated_groups);
@@ -119,6 +120,7 @@ pub(super) fn new_read_api(
         forward,
         metrics: metrics.reads().clone(),
         tag_key: RandomState::new(),
+        forwarded_reads,
         watchers,
         stop,
     };

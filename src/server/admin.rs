@@ -18,7 +18,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::informer::InformerReport;
-use kubewarm_serve::{WatcherRegistry, callers::CallerAdmission};
+use kubewarm_serve::{ForwardedReads, WatcherRegistry, callers::CallerAdmission};
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
@@ -57,6 +57,8 @@ pub struct AdminState {
     pub set_log_filter: LogFilterSetter,
     /// Open watches of clients, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
+    /// Reads that kubewarm forwarded because no profile declares them, for `/debug/forwarded`.
+    pub forwarded_reads: ForwardedReads,
     pub now: fn() -> Timestamp,
 }
 

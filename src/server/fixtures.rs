@@ -16,7 +16,7 @@ use kubewarm_cache::{
     informer::{FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, Verb},
     store::StoreUsage,
 };
-use kubewarm_serve::WatcherRegistry;
+use kubewarm_serve::{ForwardedReads, WatcherRegistry};
 use std::{sync::Arc, time::Duration};
 
 pub(super) const LOCAL: [&str; 3] = ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"];
@@ -96,6 +96,7 @@ pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
             if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
         }),
         watchers: WatcherRegistry::default(),
+        forwarded_reads: ForwardedReads::default(),
         now: || at(1_000),
     })
 }

@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[Layer])] = &[
         &[
             ("certificate", &[]),
             ("callers", &["certificate"]),
+            ("forwarded_reads", &["metrics"]),
             ("listen", &[]),
             ("metrics", &["callers"]),
             ("reads", &["metrics"]),
@@ -36,6 +37,7 @@ const ALLOWED: &[(&str, &[Layer])] = &[
                 &[
                     "callers",
                     "certificate",
+                    "forwarded_reads",
                     "listen",
                     "metrics",
                     "reads",

@@ -10,6 +10,7 @@
 
 pub mod callers;
 pub mod certificate;
+mod forwarded_reads;
 mod listen;
 pub mod metrics;
 pub mod reads;
@@ -18,6 +19,7 @@ pub mod server;
 mod watcher_registry;
 
 pub use self::{
+    forwarded_reads::ForwardedReads,
     listen::{ServeError, bind_all_families},
     watcher_registry::WatcherRegistry,
 };

@@ -139,6 +139,9 @@ pub struct ReadMetrics {
     /// The resources with their own metric series, at most `MAX_RESOURCES`. The limit bounds memory, because a
     /// series stays in memory until the process ends.
     resources: Arc<RwLock<HashSet<Resource>>>,
+    /// Further resources with their own metric series, of forwarded requests. At most `MAX_RESOURCES`, so that they do
+    /// not use up the series of resources with an informer.
+    forwarded: Arc<RwLock<HashSet<Resource>>>,
 }
 
 impl ReadMetrics {
@@ -204,6 +207,7 @@ impl ReadMetrics {
             )?,
             open: OpenWatches::default(),
             resources: Arc::default(),
+            forwarded: Arc::default(),
         })
     }
 
@@ -217,12 +221,14 @@ impl ReadMetrics {
     /// Gives `resource` its own metric series, up to 200 resources. Call this only for resources with an informer.
     /// Otherwise a client with a wildcard Role could create series for invented resource names.
     pub fn admit(&self, resource: &Resource) {
-        if self.resources.read().contains(resource) {
-            return;
-        }
-        let mut resources = self.resources.write();
-        if resources.len() < MAX_RESOURCES {
-            resources.insert(resource.clone());
+        admit_to(&self.resources, resource);
+    }
+
+    /// Gives `resource` its own metric series, up to 200 further resources. Call this only for resources that the API
+    /// server serves.
+    pub(crate) fn admit_forwarded(&self, resource: &Resource) {
+        if !self.resources.read().contains(resource) {
+            admit_to(&self.forwarded, resource);
         }
     }
 
@@ -230,7 +236,7 @@ impl ReadMetrics {
     /// its own metric series, and empty if `resource` is `None`.
     fn labels<'r>(&self, resource: Option<&'r Resource>) -> [&'r str; 3] {
         let Some(resource) = resource else { return [""; 3] };
-        if self.resources.read().contains(resource) {
+        if self.resources.read().contains(resource) || self.forwarded.read().contains(resource) {
             [resource.group(), resource.version(), resource.resource()]
         } else {
             [OTHER; 3]
@@ -275,6 +281,17 @@ impl ReadMetrics {
         self.watches.with_label_values(&of).set(*count);
         drop(open);
         OpenClientWatch { metrics: self.clone(), of, end: ClientWatchEnd::Client }
+    }
+}
+
+/// Adds `resource` to `resources`, up to `MAX_RESOURCES` resources.
+fn admit_to(resources: &RwLock<HashSet<Resource>>, resource: &Resource) {
+    if resources.read().contains(resource) {
+        return;
+    }
+    let mut resources = resources.write();
+    if resources.len() < MAX_RESOURCES {
+        resources.insert(resource.clone());
     }
 }
 
@@ -356,8 +373,17 @@ mod tests {
             observe(at, 200);
         }
         assert_eq!(series(), MAX_RESOURCES + 1);
+        for at in MAX_RESOURCES..2 * MAX_RESOURCES + 50 {
+            metrics.admit_forwarded(&resource(at));
+            observe(at, 200);
+        }
+        assert_eq!(
+            series(),
+            2 * MAX_RESOURCES + 1,
+            "forwarded resources have a limit of their own"
+        );
         observe(1_000, 403);
         observe(2_000, 403);
-        assert_eq!(series(), MAX_RESOURCES + 2, "both resources have the label value {OTHER}");
+        assert_eq!(series(), 2 * MAX_RESOURCES + 2, "both resources have the label value {OTHER}");
     }
 }

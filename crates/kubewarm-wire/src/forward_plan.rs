@@ -6,7 +6,7 @@ use super::{
     query_parameters::{QueryParameter, QueryParameters},
     request_path::{RequestPath, ResourcePath, split_profile},
 };
-use kubewarm_api::model::GroupResource;
+use kubewarm_api::model::{GroupResource, Resource};
 use std::sync::Arc;
 
 /// Subresources that the API server serves itself, as a part of their object. So the resource version in the
@@ -25,6 +25,8 @@ pub struct ForwardPlan<'a> {
     /// The path of the request without the prefix `/profiles/<namespace>/<name>`, because the API
     /// server does not serve this prefix.
     pub path: &'a str,
+    /// The resource that the path names, also for a subresource; `None` for a path without a resource.
+    pub resource: Option<Resource>,
     /// Whether the method is POST, PUT, PATCH or DELETE.
     pub is_write: bool,
     /// The resource and namespace that the request changes. `None` if the response does not contain the resource
@@ -64,17 +66,19 @@ impl<'a> ForwardPlan<'a> {
         let (_, path) = split_profile(path);
         let resource_path = match named {
             Ok((_, RequestPath::Objects(resource_path))) => resource_path,
-            Ok(_) => return Ok(Self { path, is_write, writes: None, is_long_running: false }),
-            Err(_) => {
-                let is_long_running = path.split('/').any(|part| LASTING.contains(&part));
-                return Ok(Self { path, is_write, writes: None, is_long_running });
+            Ok(_) | Err(_) => {
+                let is_long_running =
+                    named.is_err() && path.split('/').any(|part| LASTING.contains(&part));
+                let (resource, writes) = (None, None);
+                return Ok(Self { path, resource, is_write, writes, is_long_running });
             }
         };
+        let resource = Some(resource_path.resource.clone());
         let is_long_running =
             resource_path.subresource.as_deref().is_some_and(|part| LASTING.contains(&part));
         let writes =
             if is_write && !is_dry_run(query) { write_target(resource_path) } else { None };
-        Ok(Self { path, is_write, writes, is_long_running })
+        Ok(Self { path, resource, is_write, writes, is_long_running })
     }
 }
 
@@ -116,6 +120,20 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_names_the_resource_of_its_path() {
+        for (method, path, expected) in [
+            ("GET", "/api/v1/pods", (Some("pods"), false)),
+            ("POST", "/api/v1/namespaces/a/pods/p/eviction", (Some("pods"), true)),
+            ("PATCH", "/apis/apps/v1/namespaces/a/deployments/d", (Some("deployments.apps"), true)),
+            ("HEAD", "/openapi/v3", (None, false)),
+        ] {
+            let plan = ForwardPlan::parse(method, path, None).unwrap();
+            let resource = plan.resource.map(|it| it.group_resource().to_string());
+            assert_eq!((resource.as_deref(), plan.is_write), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
     fn a_path_that_kubewarm_does_not_understand_is_forwarded_unchanged() {
         for path in [
             "//api",
@@ -126,8 +144,9 @@ mod tests {
             "/profiles/a%2Fb/p/api",
             "/a\u{7f}%",
         ] {
-            for method in ["GET", "PUT"] {
-                let plan = ForwardPlan { path, writes: None, is_long_running: false };
+            for (method, is_write) in [("GET", false), ("PUT", true)] {
+                let (resource, writes, is_long_running) = (None, None, false);
+                let plan = ForwardPlan { path, resource, is_write, writes, is_long_running };
                 assert_eq!(ForwardPlan::parse(method, path, None), Ok(plan), "{path}");
             }
         }

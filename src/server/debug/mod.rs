@@ -24,6 +24,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/debug/informers").get(informers))
         .service(web::resource("/debug/watchers").get(watchers))
+        .service(web::resource("/debug/forwarded").get(forwarded))
         .service(web::resource("/debug/log-level").put(log_level))
         .service(web::resource("/debug{rest:.*}").to(not_found));
 }
@@ -50,6 +51,13 @@ async fn watchers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpRes
         return refusal;
     }
     HttpResponse::Ok().content_type(ContentType::json()).body(admin.watchers.to_json())
+}
+
+async fn forwarded(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
+    if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/forwarded").await {
+        return refusal;
+    }
+    HttpResponse::Ok().content_type(ContentType::json()).body(admin.forwarded_reads.to_json())
 }
 
 async fn log_level(
@@ -102,7 +110,7 @@ async fn not_found(request: HttpRequest) -> HttpResponse {
     }
     text(
         StatusCode::NOT_FOUND,
-        "there are GET /debug/informers, GET /debug/watchers and PUT /debug/log-level\n",
+        "there are GET /debug/informers, GET /debug/watchers, GET /debug/forwarded and PUT /debug/log-level\n",
     )
 }
 
@@ -124,12 +132,15 @@ mod tests {
             assert!(body.contains(r#""namespace":"b""#), "{body}");
             let (code, body) = ask(&admin, peer, get("/debug/watchers")).await;
             assert_eq!((code, &*body), (StatusCode::OK, "{\"watchers\":[]}\n"));
+            let (code, body) = ask(&admin, peer, get("/debug/forwarded")).await;
+            assert_eq!((code, &*body), (StatusCode::OK, "{\"forwarded\":[]}\n"));
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::OK);
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::NOT_FOUND);
         }
         for peer in REMOTE {
             assert_eq!(ask(&admin, peer, get("/debug/informers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/watchers")).await.0, StatusCode::FORBIDDEN);
+            assert_eq!(ask(&admin, peer, get("/debug/forwarded")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::FORBIDDEN);
         }

@@ -31,6 +31,7 @@ fn admin() -> Arc<AdminState> {
         scrapers: MetricsAccess::Unrestricted,
         set_log_filter: Box::new(|_| Ok(())),
         watchers: kubewarm_serve::WatcherRegistry::default(),
+        forwarded_reads: kubewarm_serve::ForwardedReads::default(),
         now: || Timestamp::UNIX_EPOCH,
     })
 }

@@ -4,7 +4,7 @@
 use super::{
     api_server_version_cache::ApiServerVersionCache,
     body::{BrokenUpstream, IncomingRequest, OutgoingResponse, RequestError},
-    forward::RequestForwarder,
+    forward::{ForwardedRequest, RequestForwarder},
     pending_response::ResponsePermit,
     rejection::{no_credentials, refusal, refused_by},
     response,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::review;
 use crate::{
-    WatcherRegistry,
+    ForwardedReads, WatcherRegistry,
     callers::{AuthenticatedCaller, CallerAdmission, CallerCredentials, is_impersonation_header},
     metrics::{HandlerLabel, ReadMetrics, ResponseLabels, ResponseSource},
     reads::ReadService,
@@ -45,6 +45,8 @@ pub struct ReadApi {
     pub metrics: ReadMetrics,
     /// The key of the hashes that hide the names of informers and users from clients. Each process has its own key.
     pub tag_key: RandomState,
+    /// The list of forwarded reads, for `/debug/forwarded`.
+    pub forwarded_reads: ForwardedReads,
     /// The list of open watches, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
     /// When this token is cancelled, all watches of clients end.
@@ -110,27 +112,37 @@ impl ReadApi {
     /// Answers from stores. Forwards the request if kubewarm cannot answer and `--forward` is set.
     async fn answer(&self, request: IncomingRequest) -> HandledRequest {
         let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
+        let mut undeclared = None;
         if !Self::must_be_forwarded(&request) {
             match self.answer_from_cache(&request).await {
                 // kubewarm cannot forward a request with a valid client certificate. If kubewarm has rejected such
                 // a request as malformed, the client receives this rejection. Its message is more useful than the
                 // message that kubewarm cannot forward the request.
-                HandledRequest { answered: Err(RequestError::Status(failure)), .. }
-                    if failure.is_specific_to_cache()
-                        && !(matches!(failure.code(), 400 | 422)
-                            && has_client_certificate(&request)) => {}
+                HandledRequest {
+                    handler,
+                    resource,
+                    answered: Err(RequestError::Status(failure)),
+                } if failure.is_specific_to_cache()
+                    && !(matches!(failure.code(), 400 | 422)
+                        && has_client_certificate(&request)) =>
+                {
+                    let is_undeclared = failure.code() == 421;
+                    undeclared = resource.filter(|_| is_undeclared).map(|it| (handler, it));
+                }
                 handled => return handled,
             }
         }
         if has_client_certificate(&request) {
-            return HandledRequest::without_resource(
-                HandlerLabel::Forward,
-                Err(StatusError::cannot_forward().into()),
-            );
+            let failure = StatusError::cannot_forward().into();
+            return HandledRequest::without_resource(HandlerLabel::Forward, Err(failure));
         }
-        let sent = forward.send(request, &self.callers, &self.metrics).await;
-        let answered = sent.map(|response| (ResponseSource::Bypass, response));
-        HandledRequest::without_resource(HandlerLabel::Forward, answered)
+        let mut sent = ForwardedRequest { undeclared, ..ForwardedRequest::default() };
+        let answered = forward.send(request, &self.callers, &self.metrics, &mut sent).await;
+        if answered.as_ref().is_ok_and(|response| response.status().is_success()) {
+            sent.record_success(&self.metrics, &self.forwarded_reads);
+        }
+        let answered = answered.map(|response| (ResponseSource::Bypass, response));
+        HandledRequest { handler: HandlerLabel::Forward, resource: sent.resource, answered }
     }
 
     /// Whether only the API server can answer `request`. This applies to each request that is not a GET, and to a
@@ -157,10 +169,8 @@ impl ReadApi {
         if sends_on && matches!(info.target, RequestTarget::Document(..)) {
             // With `--forward`, the API server answers discovery requests, so that a client such as kubectl
             // finds all kinds of the cluster.
-            return HandledRequest::without_resource(
-                HandlerLabel::Forward,
-                Err(StatusError::no_such_path().into()),
-            );
+            let failure = StatusError::no_such_path().into();
+            return HandledRequest::without_resource(HandlerLabel::Forward, Err(failure));
         }
         let handler = match &info.target {
             RequestTarget::Document(..) => HandlerLabel::Discovery,

@@ -18,8 +18,9 @@ use super::{
     response::response,
 };
 use crate::{
+    ForwardedReads,
     callers::{CallerAdmission, ForwardAuthentication, UserPermits},
-    metrics::ReadMetrics,
+    metrics::{HandlerLabel, ReadMetrics},
 };
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
@@ -30,8 +31,9 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use hyper_util::rt::TokioIo;
-use kubewarm_api::model::ResourceVersion;
-use kubewarm_client::{KeyedPermit, StreamingBody, UpstreamError, UpstreamProxy};
+use jiff::Timestamp;
+use kubewarm_api::model::{Resource, ResourceVersion};
+use kubewarm_client::{CallerInfo, KeyedPermit, StreamingBody, UpstreamError, UpstreamProxy};
 use kubewarm_wire::{ForwardPlan, StatusError, WriteTarget, has_object};
 use std::{
     fmt,
@@ -62,6 +64,29 @@ const TUNNEL_BUFFER: usize = 16 << 10;
 /// A callback that receives the resource and the object's new resource version after each forwarded write.
 pub type WriteObserver = Box<dyn Fn(WriteTarget, ResourceVersion) + Send + Sync>;
 
+/// What is known about a request that kubewarm forwards, also if the request fails.
+#[derive(Debug, Default)]
+pub(super) struct ForwardedRequest {
+    /// The resource that the request's path names.
+    pub(super) resource: Option<Resource>,
+    /// The kind and resource of a read that kubewarm forwards because no profile declares the objects.
+    pub(super) undeclared: Option<(HandlerLabel, Resource)>,
+    /// The user of the token's last review.
+    pub(super) user: Option<Arc<CallerInfo>>,
+}
+
+impl ForwardedRequest {
+    /// Records that the API server answered the request with success. So the API server serves the request's resource.
+    pub(super) fn record_success(&self, metrics: &ReadMetrics, reads: &ForwardedReads) {
+        if let Some(resource) = &self.resource {
+            metrics.admit_forwarded(resource);
+        }
+        if let (Some((kind, resource)), Some(user)) = (&self.undeclared, &self.user) {
+            reads.count(*kind, resource.clone(), &user.name, Timestamp::now());
+        }
+    }
+}
+
 /// Forwards requests to the API server.
 pub struct RequestForwarder {
     upstream: UpstreamProxy,
@@ -77,7 +102,8 @@ impl RequestForwarder {
         Self { upstream, observe_write, inspection_permits: WriteInspectionPermits::default() }
     }
 
-    /// Sends the request to the API server with the caller's own token.
+    /// Sends the request to the API server with the caller's own token. Writes to `sent` what is known about the
+    /// request.
     ///
     /// # Errors
     ///
@@ -93,9 +119,11 @@ impl RequestForwarder {
         IncomingRequest { head, body, upgrade, connection }: IncomingRequest,
         callers: &CallerAdmission,
         metrics: &ReadMetrics,
+        sent: &mut ForwardedRequest,
     ) -> Result<OutgoingResponse, RequestError> {
-        let ForwardPlan { path, is_write, writes, is_long_running } =
+        let ForwardPlan { path, resource, is_write, writes, is_long_running } =
             ForwardPlan::parse(head.method.as_str(), head.uri.path(), head.uri.query())?;
+        sent.resource = resource;
         let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
         // A server behind the API server, such as a pod, can answer a long-running request. So kubewarm cannot see in
@@ -110,6 +138,7 @@ impl RequestForwarder {
             metrics.count_refusal(&refused);
             refusal(refused)
         })?;
+        sent.user.clone_from(&caller.user);
         let limit_key = caller.limit_key;
         let accept = || connection.accept(|| callers.acquire_connection(limit_key));
         if caller.is_verified() {

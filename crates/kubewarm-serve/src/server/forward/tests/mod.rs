@@ -88,7 +88,8 @@ impl ForwardFixture {
             let handlers = Arc::clone(&of_threads);
             Box::pin(async move {
                 let Handlers { forward, callers, metrics } = &*handlers;
-                match forward.send(request, callers, metrics).await {
+                let mut sent = ForwardedRequest::default();
+                match forward.send(request, callers, metrics, &mut sent).await {
                     Err(RequestError::Status(failure)) => {
                         Ok(response::failure(&failure, kubewarm_wire::MediaType::Json, false))
                     }
