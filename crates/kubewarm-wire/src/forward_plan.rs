@@ -64,14 +64,12 @@ impl<'a> ForwardPlan<'a> {
         };
         let named = RequestPath::parse(path);
         let (_, path) = split_profile(path);
-        let resource_path = match named {
-            Ok((_, RequestPath::Objects(resource_path))) => resource_path,
-            Ok(_) | Err(_) => {
-                let is_long_running =
-                    named.is_err() && path.split('/').any(|part| LASTING.contains(&part));
-                let (resource, writes) = (None, None);
-                return Ok(Self { path, resource, is_write, writes, is_long_running });
-            }
+        let is_unknown = named.is_err();
+        let Ok((_, RequestPath::Objects(resource_path))) = named else {
+            // Of a path that kubewarm does not understand, each segment can be the subresource.
+            let is_long_running = is_unknown && path.split('/').any(|part| LASTING.contains(&part));
+            let (resource, writes) = (None, None);
+            return Ok(Self { path, resource, is_write, writes, is_long_running });
         };
         let resource = Some(resource_path.resource.clone());
         let is_long_running =
