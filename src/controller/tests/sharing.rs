@@ -58,7 +58,8 @@ fn declared_indexes_never_displace_the_one_that_finds_namespaces() {
         target["resource"] = json!("namespaces");
         target["scope"] = json!({"type": "Cluster"});
         target["labelSelector"] = labels.clone();
-        target["projection"] = json!({"type": "Metadata"});
+        // As kubewarm's own informer of a selector.
+        target["projection"] = json!({"type": "Metadata", "managedFields": "Drop"});
         target
     };
     let mut pods = target("pods");
