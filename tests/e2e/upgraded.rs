@@ -85,10 +85,12 @@ fn a_profile_of_the_old_crd_is_reported_with_the_command_that_keeps_managed_fiel
     });
     define(&world, &namespace, &old, "Drop")?;
     let profile = Profile::apply(&world, &namespace, "orders", SPEC)?;
+    let again = Profile::apply(&world, &namespace, "again", SPEC)?;
     define(&world, &namespace, &new, "Keep")?;
-    // The unchanged manifest does not change the stored default.
-    Profile::apply(&world, &namespace, "orders", SPEC)?;
     assert_eq!(fields(&profile.read()?, 1), json!("Drop"));
+    // kubectl replaces the whole list of targets, because its items differ from the manifest's.
+    Profile::apply(&world, &namespace, "again", SPEC)?;
+    assert_eq!(fields(&again.read()?, 1), json!("Keep"));
 
     let _operator = Operator::start(&world)?;
     Operator::grant_reading(&world)?;
