@@ -55,13 +55,13 @@ pub(super) async fn objects(
     let of = &answer.source.informer.resource;
     let (first_piece, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
-        ReadBody::List(mut pages) => match pages.first_piece(LONG).await {
-            Ok((first_piece, goes_on)) => (first_piece, goes_on.then_some(pages)),
-            Err(ListAccessLostError) => {
+        ReadBody::List(mut pages) => {
+            let Ok((first_piece, goes_on)) = pages.first_piece(LONG).await else {
                 let lost = StatusError::not_warm(of.group_resource(), 1);
                 return failure(&lost, answer.media_type, is_pretty(request));
-            }
-        },
+            };
+            (first_piece, goes_on.then_some(pages))
+        }
     };
     let mut indenter =
         (answer.media_type == MediaType::Json && is_pretty(request)).then(JsonIndenter::default);
