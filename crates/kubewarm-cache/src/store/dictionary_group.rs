@@ -23,11 +23,11 @@ const FIRST_OBJECTS: u64 = 32;
 /// Maximum size of a dictionary of stored objects, in bytes.
 const CONTENT_BYTES: usize = 8 << 10;
 
-/// Minimum number of stored objects for a trained dictionary. Below, a dictionary of stored objects takes less memory,
-/// and its objects are a fifth larger. A training takes about 50 ms.
+/// Minimum number of stored objects for a trained dictionary. Below, a dictionary of stored objects takes less memory in
+/// total. With a trained dictionary, objects are a seventh smaller. A training takes about 80 ms of processor time.
 const TRAINED_OBJECTS: u64 = 2_048;
 
-/// The same number for a sample, of which forecasts take at most 1,000 objects.
+/// The same number for a sample of objects. A sample has at most 1,000 objects.
 const TRAINED_SAMPLE_OBJECTS: u64 = 768;
 
 /// Maximum size of a trained dictionary, in bytes. Larger dictionaries save no more memory.
@@ -43,7 +43,7 @@ const SAMPLE_BYTES: usize = 512 << 10;
 /// objects of a list often come from one namespace, so a later dictionary also suits the objects of other namespaces.
 const GROWTH: u64 = 16;
 
-/// Minimum growth, in percent, after a dictionary that the group does not use. A trial without training is cheap.
+/// Minimum growth, in percent, after a dictionary that the group does not use. An attempt without training is cheap.
 const MIN_GROWTH_PERCENT: u64 = 25;
 
 /// The same for a trained dictionary.
@@ -63,7 +63,7 @@ pub(super) enum DictionaryCost {
 }
 
 /// A new dictionary that no object uses yet.
-struct DictionaryTrial {
+struct DictionaryCandidate {
     dictionary: Arc<CompressionDictionary>,
     /// Bytes that all objects of the group's stores save with the dictionary. Estimated from the held-out objects.
     saved: u64,
@@ -78,11 +78,11 @@ pub(super) struct DictionaryGroup {
     current: RwLock<Option<Arc<CompressionDictionary>>>,
     /// Number of objects that the group's stores have compressed since the group was created.
     packed: AtomicU64,
-    /// Value of the counter `packed` at which the trial of the next dictionary starts. It is `u64::MAX` while a trial is
-    /// queued or running.
+    /// Value of the counter `packed` at which the attempt with the next dictionary starts. It is `u64::MAX` while an
+    /// attempt is queued or running.
     next: AtomicU64,
     stores: Mutex<Vec<Weak<ObjectStore>>>,
-    /// Number of objects in the group's stores that the next trial needs.
+    /// Number of objects in the group's stores that the next attempt needs.
     needed: AtomicU64,
     cost: DictionaryCost,
     resource: Resource,
@@ -144,7 +144,7 @@ impl DictionaryGroup {
         self.current.read().clone()
     }
 
-    /// Counts a compressed object. When the count reaches `next`, queues the trial of a dictionary on the maintenance
+    /// Counts a compressed object. When the count reaches `next`, queues the attempt with a dictionary on the maintenance
     /// thread.
     pub(super) fn count_packed(self: &Arc<Self>) {
         let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
@@ -165,44 +165,44 @@ impl DictionaryGroup {
     fn try_dictionaries(&self) {
         let generation = || self.current().map(|current| current.generation());
         let (before, mut next) = (generation(), 0);
-        // During a trial, the stores can grow enough for the next trial.
+        // During an attempt, the stores can grow enough for the next attempt.
         while self.packed.load(Ordering::Relaxed) >= next {
             next = self.try_next();
         }
         self.next.store(next, Ordering::Relaxed);
         if generation() != before {
-            // A store that opened during the trial has objects without the dictionary too.
+            // A store that opened during the attempt has objects without the dictionary too.
             let all = self.stores.lock().clone();
             all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));
         }
     }
 
     /// Tries at most one dictionary. Returns the value of `packed` at which the stores can have enough objects for the
-    /// next trial.
+    /// next attempt.
     fn try_next(&self) -> u64 {
         let packed = self.packed.load(Ordering::Relaxed);
         let stores: Vec<_> = self.stores.lock().iter().filter_map(Weak::upgrade).collect();
         let objects: u64 = stores.iter().map(|store| store.usage().objects).sum();
         let mut needed = self.needed.load(Ordering::Relaxed);
         if objects >= needed {
-            let trial = self
+            let candidate = self
                 .contexts
                 .with(|context, body| self.new_dictionary(&stores, objects, context, body));
-            needed = self.use_if_it_pays(trial, objects);
+            needed = self.use_if_it_pays(candidate, objects);
             self.needed.store(needed, Ordering::Relaxed);
         }
         // Updates of objects count as packed too, so a store that does not grow seldom checks its size.
         packed.saturating_add(needed.saturating_sub(objects).max(objects / 8 + 1))
     }
 
-    /// Uses a dictionary for new objects if it pays. Returns the number of objects that the next trial needs.
-    fn use_if_it_pays(&self, trial: Option<DictionaryTrial>, objects: u64) -> u64 {
+    /// Uses a dictionary for new objects if it pays. Returns the number of objects that the next attempt needs.
+    fn use_if_it_pays(&self, candidate: Option<DictionaryCandidate>, objects: u64) -> u64 {
         let trained = self.trained_objects();
         let growth =
             if objects < trained { MIN_GROWTH_PERCENT } else { MIN_TRAINED_GROWTH_PERCENT };
         let least = objects.saturating_add(objects.saturating_mul(growth).div_ceil(100));
         let mut needed = objects.saturating_mul(GROWTH);
-        if let Some(DictionaryTrial { dictionary, saved, is_effective }) = trial {
+        if let Some(DictionaryCandidate { dictionary, saved, is_effective }) = candidate {
             let cost = match self.cost {
                 DictionaryCost::Counted => dictionary.bytes() as u64,
                 DictionaryCost::Ignored => 0,
@@ -236,7 +236,7 @@ impl DictionaryGroup {
         objects: u64,
         context: &mut CompressionContext,
         body: &mut Vec<u8>,
-    ) -> Option<DictionaryTrial> {
+    ) -> Option<DictionaryCandidate> {
         let is_trained = objects >= self.trained_objects();
         let (count, held_out_step, limit) =
             if is_trained { (512, 8, SAMPLE_BYTES) } else { (16, 2, CONTENT_BYTES) };
@@ -285,7 +285,7 @@ impl DictionaryGroup {
         tracing::debug!(objects, generation, before, after, "tried a dictionary");
         let saved_each = before.saturating_sub(after) / held_out.len().max(1);
         let saved = u64::try_from(saved_each).unwrap_or(0).saturating_mul(objects);
-        Some(DictionaryTrial { dictionary, saved, is_effective: after < before / 10 * 9 })
+        Some(DictionaryCandidate { dictionary, saved, is_effective: after < before / 10 * 9 })
     }
 }
 
@@ -430,7 +430,7 @@ mod tests {
     fn the_size_of_a_store_reveals_nothing_about_objects_of_another_namespace() {
         const GUESS: &str = "a string that a tenant guesses: 7f3c90e5b1d2486a";
         /// Returns the bytes of a tenant's store, while `text` stands in each object of another namespace.
-        fn bytes_beside(text: &str) -> u64 {
+        fn tenant_bytes_with(text: &str) -> u64 {
             let catalog = StoreCatalog::new();
             let declared =
                 |name: &str| InformerKey { declared_in: Some(name.into()), ..namespace(name) };
@@ -456,7 +456,10 @@ mod tests {
             assert!(of_other > 0);
             of_tenant
         }
-        assert_eq!(bytes_beside(GUESS), bytes_beside(&GUESS.replace("7f3c90e5b1d2486a", "no")));
+        assert_eq!(
+            tenant_bytes_with(GUESS),
+            tenant_bytes_with(&GUESS.replace("7f3c90e5b1d2486a", "no"))
+        );
     }
 
     #[test]
