@@ -309,6 +309,18 @@ impl Served {
         })
     }
 
+    /// Starts an operator that connects to the API server with this kubeconfig.
+    pub(crate) fn start_through(
+        world: &World,
+        kubeconfig: &Path,
+        more: &[&str],
+    ) -> Result<Self, Failure> {
+        world.cluster.run(["apply", "-f", &file("deploy/read-api.yaml").to_string_lossy()])?;
+        Self::launch(world, more, |arguments| {
+            Operator::run(world, "kubewarm", kubeconfig, arguments)
+        })
+    }
+
     /// Starts an operator with only the permissions that its `ServiceAccount` has at the moment.
     pub(crate) fn start_as_granted(
         world: &World,

@@ -1,7 +1,10 @@
-//! A load balancer that closes connections after a short time.
+//! Load balancers in front of the API server that close connections.
 
+use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -11,9 +14,26 @@ use crate::world::{Failure, World};
 /// The time after which it closes a connection.
 const LIFE: Duration = Duration::from_secs(2);
 
+/// The time in which the API server executes a request whose response is dropped.
+const EXECUTION: Duration = Duration::from_millis(500);
+
 /// Starts a proxy in front of the API server and returns the operator's kubeconfig with the proxy's
 /// address. The proxy's thread ends with the process.
 pub(crate) fn kubeconfig(world: &World) -> Result<PathBuf, Failure> {
+    proxy(world, pass)
+}
+
+/// Starts a proxy in front of the API server. While `is_armed` is true, the proxy passes the next bytes of
+/// each client to the API server, drops the API server's response, and closes the connection.
+pub(crate) fn breaker(world: &World, is_armed: &Arc<AtomicBool>) -> Result<PathBuf, Failure> {
+    let is_armed = Arc::clone(is_armed);
+    proxy(world, move |client, upstream| pass_unless_armed(client, upstream, &is_armed))
+}
+
+fn proxy(
+    world: &World,
+    pass: impl Fn(&TcpStream, SocketAddr) -> std::io::Result<()> + Clone + Send + 'static,
+) -> Result<PathBuf, Failure> {
     let direct = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
     let server = world.cluster.server_url();
     let upstream: SocketAddr = server.strip_prefix("https://").ok_or("no https")?.parse()?;
@@ -24,6 +44,7 @@ pub(crate) fn kubeconfig(world: &World) -> Result<PathBuf, Failure> {
     std::fs::write(&path, text.replace(&server, &address))?;
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
+            let pass = pass.clone();
             thread::spawn(move || drop(pass(&client, upstream)));
         }
     });
@@ -40,4 +61,40 @@ fn pass(client: &TcpStream, upstream: SocketAddr) -> std::io::Result<()> {
     thread::sleep(LIFE);
     client.shutdown(Shutdown::Both)?;
     server.shutdown(Shutdown::Both)
+}
+
+/// Copies bytes in both directions until the client sends bytes while `is_armed` is true.
+fn pass_unless_armed(
+    client: &TcpStream,
+    upstream: SocketAddr,
+    is_armed: &AtomicBool,
+) -> std::io::Result<()> {
+    let server = TcpStream::connect(upstream)?;
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let (mut answers, mut to, is_dropped) =
+        (server.try_clone()?, client.try_clone()?, Arc::clone(&is_cut));
+    thread::spawn(move || -> std::io::Result<()> {
+        let mut bytes = [0; 16 << 10];
+        loop {
+            let read = answers.read(&mut bytes)?;
+            if read == 0 {
+                return to.shutdown(Shutdown::Both);
+            }
+            if !is_dropped.load(Ordering::SeqCst) {
+                to.write_all(&bytes[..read])?;
+            }
+        }
+    });
+    let (mut requests, mut to, mut bytes) = (client, &server, [0; 16 << 10]);
+    loop {
+        let read = requests.read(&mut bytes)?;
+        let is_last = read == 0 || is_armed.load(Ordering::SeqCst);
+        is_cut.store(is_last, Ordering::SeqCst);
+        to.write_all(&bytes[..read])?;
+        if is_last {
+            thread::sleep(EXECUTION);
+            client.shutdown(Shutdown::Both)?;
+            return server.shutdown(Shutdown::Both);
+        }
+    }
 }

@@ -29,6 +29,7 @@ mod figures;
 mod filling;
 mod followers;
 mod forward;
+mod forwarded_writes;
 mod frozen;
 mod identity;
 mod indexed;

@@ -45,12 +45,13 @@ fn a_profile_with_128_targets_gets_a_status_manifests_and_warm_targets() -> Outc
     let team = world.namespace("team")?;
     let profile = Profile::apply(&world, &team, "all", &spec()?)?;
     profile.await_manifests()?;
-    let seen =
-        profile.await_condition("Authorized", "False", Some("PermissionsMissing"), PATIENCE)?;
-    let missing = seen.pointer("/status/access/missing/0/rules").and_then(Value::as_array);
-    let missing = missing.into_iter().flatten().filter_map(|rule| rule["resources"].as_array());
-    let missing: BTreeSet<_> = missing.flatten().filter_map(Value::as_str).collect();
-    assert_eq!(missing.len(), KINDS.len(), "{missing:?}");
+    // The access checks of 128 informers of one namespace take some seconds.
+    profile.await_that(PATIENCE, |profile| {
+        let rules = profile.pointer("/status/access/missing/0/rules")?.as_array()?;
+        let resources = rules.iter().filter_map(|rule| rule["resources"].as_array());
+        let missing: BTreeSet<_> = resources.flatten().filter_map(Value::as_str).collect();
+        (missing.len() == KINDS.len()).then_some(())
+    })?;
 
     profile.grant()?;
     let seen = profile.await_condition("Ready", "True", None, PATIENCE)?;

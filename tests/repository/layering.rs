@@ -26,9 +26,9 @@ const ALLOWED: &[(&str, &[Layer])] = &[
         &[
             ("certificate", &[]),
             ("callers", &["certificate"]),
-            ("forwarded_reads", &["metrics"]),
             ("listen", &[]),
             ("metrics", &["callers"]),
+            ("forwarded_reads", &["metrics"]),
             ("reads", &["metrics"]),
             ("review", &[]),
             ("watcher_registry", &["reads"]),

@@ -142,8 +142,6 @@ tests/e2e/reads.rs access_is_decided_with_the_callers_own_token
 
 Callers 3
 crates/kubewarm-serve/src/callers/tests/quotas.rs a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens
-crates/kubewarm-serve/src/callers/tests/forwarded.rs an_address_can_send_ten_refused_tokens_at_once_and_accepted_tokens_are_exempt
-crates/kubewarm-serve/src/callers/tests/forwarded.rs unverified_tokens_of_an_address_wait_until_the_api_server_answers_one
 tests/e2e/abuse/unauthenticated.rs unauthenticated_connections_block_no_reader_and_use_little_memory
 crates/kubewarm-serve/src/server/tests/permits.rs bytes_held_by_slow_users_are_released_for_a_fifth
 

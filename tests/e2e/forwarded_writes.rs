@@ -1,0 +1,123 @@
+//! `--forward`: writes that the API server itself authenticates, connections that break during a write, and
+//! the list of forwarded reads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::{Served, Server, account};
+use crate::cutter;
+use crate::figures::Exposition;
+use crate::operator::Operator;
+use crate::world::{Failure, Outcome, World, eventually};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Longer than the time for which kubewarm caches a review.
+const SILENCE: Duration = Duration::from_secs(11);
+
+/// A ServiceAccount that may do everything in its namespace.
+struct Writer {
+    token: String,
+    /// The path of the namespace's `ConfigMaps`.
+    path: String,
+    user: String,
+}
+
+impl Writer {
+    fn new(world: &World) -> Result<Self, Failure> {
+        let namespace = world.namespace("team")?;
+        let token = account(world, &namespace, "writer")?;
+        let owner = format!("--serviceaccount={namespace}:writer");
+        let binding = ["create", "rolebinding", "writer", "-n", &namespace];
+        world.cluster.run([&binding[..], &["--clusterrole=admin", &owner]].concat())?;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        Ok(Self { token, path, user: format!("system:serviceaccount:{namespace}:writer") })
+    }
+
+    fn create(&self, reads: &Server, name: &str) -> Result<u16, Failure> {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        Ok(reads.write(&self.token, ("POST", &self.path), &object)?.code)
+    }
+}
+
+/// The number of callers' reviews that kubewarm has sent to the API server.
+fn reviews(served: &Served) -> Result<f64, Failure> {
+    let sent = ["source=\"api_server\""];
+    Ok(Exposition::read(&served.operator)?.sum("kubewarm_read_authorizations_total", &sent))
+}
+
+/// Waits until the metrics count more than `count` requests with these labels.
+fn await_requests(served: &Served, labels: &[&str], count: f64) -> Outcome {
+    eventually(SOON, || {
+        let metrics = Exposition::read(&served.operator)?;
+        if metrics.sum("kubewarm_read_requests_total", labels) > count {
+            return Ok(());
+        }
+        Err(format!("{metrics:?}").into())
+    })
+}
+
+#[test]
+fn a_forwarded_write_sends_no_review_and_undeclared_reads_are_named() -> Outcome {
+    let world = World::lease()?;
+    let served = Served::start(&world, &["--forward"])?;
+    let (reads, writer) = (served.server()?, Writer::new(&world)?);
+    eventually(SOON, || match writer.create(&reads, "first")? {
+        201 | 409 => Ok(()),
+        code => Err(format!("code {code}").into()),
+    })?;
+    let before = reviews(&served)?;
+    sleep(SILENCE);
+    assert_eq!(writer.create(&reads, "second")?, 201);
+    assert!((reviews(&served)? - before).abs() < 0.5, "a write sends no review");
+    let refused = reads.write("made-up", ("POST", &writer.path), &json!({}))?;
+    assert_eq!((refused.code, &refused.json()["reason"]), (401, &json!("Unauthorized")));
+
+    for path in [writer.path.clone(), format!("{}/first", writer.path)] {
+        eventually(SOON, || match reads.get(&writer.token, &path)?.code {
+            200 => Ok(()),
+            code => Err(format!("code {code}").into()),
+        })?;
+    }
+    let (code, shown) = served.operator.ask("/debug/forwarded")?;
+    let shown: Value = serde_json::from_str(&shown)?;
+    let entries = shown["forwarded"].as_array().ok_or("no list")?;
+    assert_eq!((code, entries.len()), (200, 1), "{shown:#}");
+    let entry = &entries[0];
+    let names = (&entry["group"], &entry["resource"], &entry["user"]);
+    assert_eq!(names, (&json!(""), &json!("configmaps"), &json!(writer.user)), "{shown:#}");
+    assert_eq!((&entry["gets"], &entry["lists"]), (&json!(1), &json!(1)), "{shown:#}");
+    let labels = ["handler=\"forward\"", "resource=\"configmaps\""];
+    // kubewarm renders the metrics at most once a second.
+    await_requests(&served, &labels, 3.5)
+}
+
+#[test]
+fn a_connection_that_breaks_during_a_write_breaks_the_clients_connection_too() -> Outcome {
+    let world = World::lease()?;
+    let is_armed = Arc::new(AtomicBool::new(false));
+    Operator::grant_rights(&world)?;
+    let kubeconfig = cutter::breaker(&world, &is_armed)?;
+    let served = Served::start_through(&world, &kubeconfig, &["--forward"])?;
+    let (reads, writer) = (served.server()?, Writer::new(&world)?);
+    eventually(SOON, || match writer.create(&reads, "first")? {
+        201 | 409 => Ok(()),
+        code => Err(format!("code {code}").into()),
+    })?;
+    is_armed.store(true, Ordering::SeqCst);
+    let broken = writer.create(&reads, "broken");
+    is_armed.store(false, Ordering::SeqCst);
+    assert!(broken.is_err(), "{broken:?}");
+    // The API server has executed the write, so neither kubewarm nor a client may repeat it by itself.
+    let api = Server::api(&world)?;
+    assert_eq!(api.get(&writer.token, &format!("{}/broken", writer.path))?.code, 200);
+    let labels = ["handler=\"forward\"", "code=\"none\""];
+    await_requests(&served, &labels, 0.5)?;
+    eventually(SOON, || match writer.create(&reads, "later")? {
+        201 | 409 => Ok(()),
+        code => Err(format!("code {code}").into()),
+    })
+}
