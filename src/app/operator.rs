@@ -33,7 +33,7 @@ use kubewarm_client::{
     ApiServerConnection, ClientProvider, Discovery, LeaderElector, LeaseState, NamespaceBuckets,
 };
 use kubewarm_serve::{
-    ForwardedReads, ServeError, WatcherRegistry, certificate::ServingCertificate,
+    ApplierRegistry, ForwardedReads, ServeError, WatcherRegistry, certificate::ServingCertificate,
     server::bind as bind_reads,
 };
 use std::sync::Arc;
@@ -219,6 +219,7 @@ fn spawn_controller(
         declarations,
         access,
         operator_namespace,
+        appliers: ApplierRegistry::default(),
         statuses,
     };
     Ok((view, freshness_checker))
@@ -316,6 +317,8 @@ fn new_admin_state(
     let (scraped, reports) = (view.reports.clone(), view.reports.clone());
     metrics.observe_informers(move || scraped.list_reports())?;
     metrics.observe_profiles(move || profiles.snapshot_profiles())?;
+    let appliers = view.appliers.clone();
+    metrics.observe_appliers(move || appliers.count_users())?;
     metrics.observe_process(tokio::runtime::Handle::current())?;
     Ok(Arc::new(AdminState {
         metrics: Arc::clone(metrics),
@@ -327,6 +330,7 @@ fn new_admin_state(
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
         watchers,
         forwarded_reads,
+        appliers: view.appliers.clone(),
         now: Timestamp::now,
     }))
 }

@@ -17,6 +17,7 @@ use kubewarm_cache::{
     store::StoreCatalog,
 };
 use kubewarm_client::ServedResources;
+use kubewarm_serve::ApplierRegistry;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -33,6 +34,8 @@ pub(super) struct OperatorView {
     pub(super) declarations: ProfileReceiver,
     pub(super) access: AccessReports,
     pub(super) operator_namespace: Arc<str>,
+    /// The users who read objects without managedFields and can apply them.
+    pub(super) appliers: ApplierRegistry,
     /// For each profile, the latest status that this replica computed.
     pub(super) statuses: Arc<RwLock<Arc<StatusesByProfile>>>,
 }
@@ -93,6 +96,7 @@ impl OperatorView {
         let informers = |key: &InformerKey| InformerView {
             report: self.reports.get(key),
             access: self.access.get(key),
+            appliers: self.appliers.user_tags(key),
         };
         let events = reporter.update(&profiles, &informers, leads, clock);
         *self.statuses.write() = Arc::new(reporter.statuses());

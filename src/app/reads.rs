@@ -113,6 +113,7 @@ pub(super) fn new_read_api(
         operator_namespace: Arc::clone(&view.operator_namespace),
     }));
     let forward = args.api.forward.then(|| new_forwarder(connection, &reads)).transpose()?;
+    let forward = forward.map(|forward| forward.with_appliers(view.appliers.clone()));
     let api = ReadApi {
         reads: Arc::clone(&reads),
         callers,
@@ -122,6 +123,7 @@ pub(super) fn new_read_api(
         tag_key: RandomState::new(),
         forwarded_reads,
         watchers,
+        appliers: view.appliers.clone(),
         stop,
     };
     Ok((Arc::new(api), reads))

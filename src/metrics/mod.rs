@@ -112,6 +112,18 @@ impl MetricsRegistry {
         self.at_scrape("read_limits", move || reads::limit_families(&limits()))
     }
 
+    /// Exports the number of users who can remove their own fields. Each scrape calls `users`.
+    ///
+    /// # Errors
+    ///
+    /// [`MetricsError`] if called twice.
+    pub fn observe_appliers<F>(&self, users: F) -> Result<(), MetricsError>
+    where
+        F: Fn() -> usize + Send + Sync + 'static,
+    {
+        self.at_scrape("appliers", move || reads::applier_families(users()))
+    }
+
     /// Exports the expiry of `certificates`. Each scrape reads the expiry again, so that the metric
     /// follows a renewal at once.
     ///

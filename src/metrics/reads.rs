@@ -2,7 +2,10 @@
 
 use jiff::Timestamp;
 use kubewarm_serve::{callers::LimitUsage, certificate::ServingCertificate};
-use prometheus::{Registry, proto::MetricFamily, register_int_gauge_vec_with_registry};
+use prometheus::{
+    Registry, proto::MetricFamily, register_int_gauge_vec_with_registry,
+    register_int_gauge_with_registry,
+};
 use std::sync::Arc;
 
 /// A TLS listener, as a metric label.
@@ -31,6 +34,17 @@ pub(super) fn limit_families(limits: &[LimitUsage]) -> prometheus::Result<Vec<Me
         in_use.with_label_values(&[limit]).set(number(*used));
         sizes.with_label_values(&[limit]).set(number(*size));
     }
+    Ok(registry.gather())
+}
+
+pub(super) fn applier_families(users: usize) -> prometheus::Result<Vec<MetricFamily>> {
+    let registry = Registry::new();
+    let gauge = register_int_gauge_with_registry!(
+        "kubewarm_read_appliers",
+        "Users who read objects without managedFields and apply such objects or may patch them.",
+        registry
+    )?;
+    gauge.set(i64::try_from(users).unwrap_or(i64::MAX));
     Ok(registry.gather())
 }
 

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::informer::InformerReport;
-use kubewarm_serve::{ForwardedReads, WatcherRegistry, callers::CallerAdmission};
+use kubewarm_serve::{ApplierRegistry, ForwardedReads, WatcherRegistry, callers::CallerAdmission};
 use std::{fmt, sync::Arc};
 use tokio::time::Instant;
 
@@ -59,6 +59,8 @@ pub struct AdminState {
     pub watchers: WatcherRegistry,
     /// Reads that kubewarm forwarded because no profile declares them, for `/debug/forwarded`.
     pub forwarded_reads: ForwardedReads,
+    /// Users who read objects without managedFields and can apply them, for `/debug/appliers`.
+    pub appliers: ApplierRegistry,
     pub now: fn() -> Timestamp,
 }
 

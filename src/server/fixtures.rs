@@ -16,7 +16,7 @@ use kubewarm_cache::{
     informer::{FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, Verb},
     store::StoreUsage,
 };
-use kubewarm_serve::{ForwardedReads, WatcherRegistry};
+use kubewarm_serve::{ApplierRegistry, ForwardedReads, WatcherRegistry};
 use std::{sync::Arc, time::Duration};
 
 pub(super) const LOCAL: [&str; 3] = ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"];
@@ -97,6 +97,7 @@ pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
         }),
         watchers: WatcherRegistry::default(),
         forwarded_reads: ForwardedReads::default(),
+        appliers: ApplierRegistry::default(),
         now: || at(1_000),
     })
 }

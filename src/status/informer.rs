@@ -22,6 +22,9 @@ pub struct InformerView {
     pub report: Option<InformerReport>,
     /// The informer's permission state; `None` if kubewarm makes no access checks for the informer.
     pub access: Option<InformerAccess>,
+    /// A number for each user who reads from the informer, although it drops managedFields, and can
+    /// apply the objects.
+    pub appliers: Vec<u64>,
 }
 
 impl InformerView {

@@ -1,7 +1,8 @@
 //! Remarks about targets that drop managedFields, for the messages of the condition `Accepted`.
 
-use super::{sentence, target::ObservedTarget};
+use super::{informer::ObservedInformer, sentence, target::ObservedTarget};
 use kubewarm_api::model::{ResolvedProfile, ResolvedTarget, keep_fields_command};
+use std::collections::BTreeSet;
 
 pub(super) fn is_dropping(target: &ResolvedTarget) -> bool {
     target.informers.iter().any(|informer| informer.key.drops_managed_fields())
@@ -9,13 +10,24 @@ pub(super) fn is_dropping(target: &ResolvedTarget) -> bool {
 
 /// Returns the remark about `target` with the hazard and the command that ends it. Returns an empty
 /// text if the target keeps managedFields.
-pub(super) fn target_remark(target: &ResolvedTarget, profile: &ResolvedProfile) -> String {
+pub(super) fn target_remark(
+    target: &ResolvedTarget,
+    profile: &ResolvedProfile,
+    informers: &[ObservedInformer<'_>],
+) -> String {
     let position = profile.targets.iter().position(|it| it.name == target.name);
     let Some(position) = position.filter(|_| is_dropping(target)) else { return String::new() };
     let command = keep_fields_command(&profile.profile, [(position, &*target.name)]);
+    // The status contains no names of users, because the profile's author may not list users.
+    let users: BTreeSet<_> = informers.iter().flat_map(|it| &it.view.appliers).collect();
+    let users = match users.len() {
+        0 => String::new(),
+        1 => " (1 user reads it and can apply it)".to_owned(),
+        count => format!(" ({count} users read it and can apply it)"),
+    };
     format!(
         " without managedFields, so a client that applies what it extracts from a read object \
-         removes its own fields; to keep them, run `{command}`"
+         removes its own fields{users}; to keep them, run `{command}`"
     )
 }
 

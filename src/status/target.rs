@@ -59,7 +59,7 @@ impl<'a> ObservedTarget<'a> {
             access: access.as_deref(),
             operator_namespace: &observed.operator_namespace,
         };
-        let accepted = accepted(declared, profile, context);
+        let accepted = accepted(declared, profile, &informers, context);
         let warm = warm(declared, &informers, selector.as_ref(), profile.mode, context);
         let fresh = fresh(&warm, &informers, selector.as_ref(), context);
         let all: Vec<_> = selector.iter().chain(&informers).collect();
@@ -125,6 +125,7 @@ impl<'a> ObservedTarget<'a> {
 fn accepted(
     declared: &ResolvedTarget,
     profile: &ResolvedProfile,
+    informers: &[ObservedInformer<'_>],
     context: MessageContext<'_>,
 ) -> ConditionUpdate {
     let ResolvedTarget { declared_as, left_out, .. } = declared;
@@ -134,7 +135,7 @@ fn accepted(
             context.verdict(None, ConditionReason::Discovering, &text)
         }
         Some(Ok(ResourceInfo { resource, .. })) => {
-            let dropped = managed_fields::target_remark(declared, profile);
+            let dropped = managed_fields::target_remark(declared, profile, informers);
             let text = format!("{declared_as} is {resource}{dropped}{}", not_indexed(left_out));
             context.verdict(Some(true), ConditionReason::Resolved, &text)
         }

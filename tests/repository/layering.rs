@@ -31,10 +31,12 @@ const ALLOWED: &[(&str, &[Layer])] = &[
             ("forwarded_reads", &["metrics"]),
             ("reads", &["metrics"]),
             ("review", &[]),
+            ("applier_registry", &["callers", "review"]),
             ("watcher_registry", &["reads"]),
             (
                 "server",
                 &[
+                    "applier_registry",
                     "callers",
                     "certificate",
                     "forwarded_reads",

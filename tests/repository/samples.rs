@@ -153,7 +153,8 @@ impl SampleWorld {
         };
         let access = InformerAccess { state, overruled: None, is_late: false, failed: None };
         let report = InformerReport { usage: StoreUsage { objects, bytes }, ..report };
-        let view = InformerView { report: Some(report), access: Some(access) };
+        let view =
+            InformerView { report: Some(report), access: Some(access), ..InformerView::default() };
         self.informers.insert(key.clone(), view);
     }
 

@@ -8,6 +8,7 @@
 //! | [`certificate`] | the serving certificate of a listener |
 //! | [`metrics`] | metrics of requests and watches |
 
+mod applier_registry;
 pub mod callers;
 pub mod certificate;
 mod forwarded_reads;
@@ -19,6 +20,7 @@ pub mod server;
 mod watcher_registry;
 
 pub use self::{
+    applier_registry::ApplierRegistry,
     forwarded_reads::ForwardedReads,
     listen::{ServeError, bind_all_families},
     watcher_registry::WatcherRegistry,

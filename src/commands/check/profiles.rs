@@ -26,14 +26,14 @@ pub(super) fn of_profiles(
     }
     let rows = |profile| {
         let own = of_profile(profile, program, operator, now);
-        std::iter::once(own).chain(dropped_fields(profile))
+        std::iter::once(own).chain(dropped_fields(profile, operator))
     };
     profiles.iter().flat_map(rows).collect()
 }
 
 /// Returns a remark about the targets of `profile` that drop managedFields, with the command that keeps the fields.
 /// The stored profile contains the default of the CRD with which its author wrote the profile.
-fn dropped_fields(profile: &CacheProfile) -> Option<ReportRow> {
+fn dropped_fields(profile: &CacheProfile, operator: &str) -> Option<ReportRow> {
     let targets = profile.spec.targets.iter().enumerate();
     let dropping: Vec<_> = targets.filter(|(_, target)| is_dropping(target)).collect();
     let names: Vec<_> = dropping.iter().map(|(_, target)| target.name.as_str()).collect();
@@ -50,7 +50,10 @@ fn dropped_fields(profile: &CacheProfile) -> Option<ReportRow> {
     let at =
         ProfileRef { namespace: at(&profile.metadata.namespace), name: at(&profile.metadata.name) };
     let targets = dropping.iter().map(|(at, target)| (*at, plain(Some(&target.name))));
-    Some(ReportRow::note(text).next(keep_fields_command(&at, targets)))
+    let users = format!(
+        "kubectl -n {operator} port-forward POD 9090 # then GET /debug/appliers names the users who read and apply them"
+    );
+    Some(ReportRow::note(text).next(keep_fields_command(&at, targets)).next(users))
 }
 
 fn is_dropping(target: &TargetSpec) -> bool {
@@ -170,7 +173,8 @@ mod tests {
         let command = "kubectl patch cprof checkout -n shop --type=json \
             -p='[{\"op\":\"test\",\"path\":\"/spec/targets/1/name\",\"value\":\"nodes\"},\
             {\"op\":\"replace\",\"path\":\"/spec/targets/1/projection/managedFields\",\"value\":\"Keep\"}]'";
-        assert_eq!(remark.next, [command]);
+        assert_eq!(remark.next[0], command);
+        assert!(remark.next[1].starts_with("kubectl -n ops port-forward POD 9090 #"));
         profile.metadata.name = Some("a; rm -rf".to_owned());
         assert!(rows(&profile)[1].next[0].starts_with("kubectl patch cprof NAME -n shop "));
     }

@@ -25,6 +25,7 @@ pub(super) fn routes(app: &mut web::ServiceConfig) {
     app.service(web::resource("/debug/informers").get(informers))
         .service(web::resource("/debug/watchers").get(watchers))
         .service(web::resource("/debug/forwarded").get(forwarded))
+        .service(web::resource("/debug/appliers").get(appliers))
         .service(web::resource("/debug/log-level").put(log_level))
         .service(web::resource("/debug{rest:.*}").to(not_found));
 }
@@ -58,6 +59,13 @@ async fn forwarded(request: HttpRequest, admin: web::Data<AdminState>) -> HttpRe
         return refusal;
     }
     HttpResponse::Ok().content_type(ContentType::json()).body(admin.forwarded_reads.to_json())
+}
+
+async fn appliers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
+    if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/appliers").await {
+        return refusal;
+    }
+    HttpResponse::Ok().content_type(ContentType::json()).body(admin.appliers.to_json())
 }
 
 async fn log_level(
@@ -111,6 +119,10 @@ async fn not_found(request: HttpRequest) -> HttpResponse {
     text(
         StatusCode::NOT_FOUND,
         "there are GET /debug/informers, GET /debug/watchers, GET /debug/forwarded and PUT /debug/log-level\n",
+}
+
+        "there are GET /debug/informers, GET /debug/watchers, GET /debug/appliers and PUT \
+         /debug/log-level\n",
     )
 }
 
@@ -134,6 +146,10 @@ mod tests {
             assert_eq!((code, &*body), (StatusCode::OK, "{\"watchers\":[]}\n"));
             let (code, body) = ask(&admin, peer, get("/debug/forwarded")).await;
             assert_eq!((code, &*body), (StatusCode::OK, "{\"forwarded\":[]}\n"));
+}
+
+            let (code, body) = ask(&admin, peer, get("/debug/appliers")).await;
+            assert_eq!((code, &*body), (StatusCode::OK, "{\"appliers\":[]}\n"));
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::OK);
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::NOT_FOUND);
         }
@@ -141,6 +157,9 @@ mod tests {
             assert_eq!(ask(&admin, peer, get("/debug/informers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/watchers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/forwarded")).await.0, StatusCode::FORBIDDEN);
+}
+
+            assert_eq!(ask(&admin, peer, get("/debug/appliers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::FORBIDDEN);
         }

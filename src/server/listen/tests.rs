@@ -32,6 +32,7 @@ fn admin() -> Arc<AdminState> {
         set_log_filter: Box::new(|_| Ok(())),
         watchers: kubewarm_serve::WatcherRegistry::default(),
         forwarded_reads: kubewarm_serve::ForwardedReads::default(),
+        appliers: kubewarm_serve::ApplierRegistry::default(),
         now: || Timestamp::UNIX_EPOCH,
     })
 }

@@ -52,7 +52,10 @@ impl StatusWorld {
     pub(super) fn runs(&mut self, key: InformerKey, report: InformerReport) {
         let usage = StoreUsage { objects: 10, bytes: 3 << 20 };
         let report = Some(InformerReport { usage, ..report });
-        self.informers.insert(key, InformerView { report, access: Some(self.granted()) });
+        self.informers.insert(
+            key,
+            InformerView { report, access: Some(self.granted()), ..InformerView::default() },
+        );
     }
 
     pub(super) fn compute(

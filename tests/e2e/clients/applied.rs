@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use testbed::GoClients;
 
 use super::{SOON, kubeconfig};
-use crate::api::{Served, let_read};
+use crate::api::{Served, account, let_read};
 use crate::figures::Exposition;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World};
+use crate::world::{Failure, Outcome, World, eventually};
 
 /// A profile of all ConfigMaps.
 fn settings(projection: &str) -> String {
@@ -70,8 +70,62 @@ fn a_client_that_applies_what_it_extracts_keeps_its_fields_unless_a_profile_drop
         profile.await_condition("Ready", "True", None, SOON)?;
         let before = gets(&served)?;
         assert_eq!(client.change(name)?, expected, "{name}");
-        assert!(gets(&served)? > before, "{name}: no get was served from the cache");
+        // The admin server caches the metrics for some seconds.
+        eventually(SOON, || {
+            let after = gets(&served)?;
+            if after > before { Ok(()) } else { Err(format!("{name}: {after} gets").into()) }
+        })?;
+        if projection.is_empty() {
+            let users = Exposition::read(&served.operator)?.sum("kubewarm_read_appliers", &[]);
+            assert!(users < 1.0, "{users} appliers");
+        } else {
+            the_users_who_can_remove_their_fields_are_reported(&client, &profile)?;
+        }
         world.cluster.run(["delete", "cprof", name, "-n", NAMESPACE])?;
     }
+    Ok(())
+}
+
+/// The client has applied, a second user may patch, and a third user may only read.
+fn the_users_who_can_remove_their_fields_are_reported(
+    client: &Applier<'_>,
+    profile: &Profile<'_>,
+) -> Outcome {
+    let Applier { world, served, namespace } = client;
+    for (name, role) in [("editor", "edit"), ("viewer", "view")] {
+        let token = account(world, namespace, name)?;
+        let subject = format!("--serviceaccount={namespace}:{name}");
+        let role = format!("--clusterrole={role}");
+        world.cluster.run(["create", "rolebinding", name, "-n", namespace, &role, &subject])?;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        eventually(SOON, || match served.server()?.get(&token, &path)? {
+            reply if reply.header("kubewarm-informer").is_empty() => {
+                Err(format!("{reply:?}").into())
+            }
+            _ => Ok(()),
+        })?;
+    }
+    let user = |name: &str| format!("system:serviceaccount:{namespace}:{name}");
+    let expected = [(user("editor"), json!("MayPatch")), (user("owner"), json!("Applied"))];
+    eventually(SOON, || {
+        let (_, text) = served.operator.ask("/debug/appliers")?;
+        let found: Value = serde_json::from_str(&text)?;
+        let all = found["appliers"].as_array().into_iter().flatten();
+        let all =
+            all.map(|it| (it["user"].as_str().unwrap_or_default().to_owned(), it["sign"].clone()));
+        let mut all: Vec<_> = all.collect();
+        all.sort_by(|one, other| one.0.cmp(&other.0));
+        if all == expected { Ok(()) } else { Err(text.into()) }
+    })?;
+    eventually(SOON, || {
+        let users = Exposition::read(&served.operator)?.sum("kubewarm_read_appliers", &[]);
+        if (users - 2.0).abs() < f64::EPSILON { Ok(()) } else { Err(format!("{users}").into()) }
+    })?;
+    let found = profile.await_that(SOON, |profile| {
+        let text = profile["status"]["targets"][0]["conditions"].to_string();
+        text.contains("(2 users read it and can apply it)").then_some(())
+    })?;
+    let status = found["status"].to_string();
+    assert!(!status.contains(&user("owner")) && !status.contains(&user("editor")), "{status}");
     Ok(())
 }

@@ -76,6 +76,7 @@ const SECTIONS: [Section; 5] = [
             "kubewarm_read_in_use",
             "kubewarm_read_limit",
             "kubewarm_read_limit_rejections_total",
+            "kubewarm_read_appliers",
             "kubewarm_certificate_expiry_timestamp_seconds",
         ],
     ),

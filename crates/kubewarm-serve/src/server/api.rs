@@ -12,10 +12,10 @@ use super::{
 };
 use crate::review;
 use crate::{
-    ForwardedReads, WatcherRegistry,
+    ApplierRegistry, ForwardedReads, WatcherRegistry,
     callers::{AuthenticatedCaller, CallerAdmission, CallerCredentials, is_impersonation_header},
     metrics::{HandlerLabel, ReadMetrics, ResponseLabels, ResponseSource},
-    reads::ReadService,
+    reads::{ReadService, ReadSource},
 };
 use http::header::ACCEPT;
 use jiff::Timestamp;
@@ -49,6 +49,8 @@ pub struct ReadApi {
     pub forwarded_reads: ForwardedReads,
     /// The list of open watches, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
+    /// The users who read objects without managedFields and can apply them.
+    pub appliers: ApplierRegistry,
     /// When this token is cancelled, all watches of clients end.
     pub stop: CancellationToken,
 }
@@ -257,11 +259,22 @@ impl ReadApi {
         AdmittedRequest { caller, permit }: AdmittedRequest,
     ) -> HandlerResult {
         let answer = self.reads.read(objects, profile).await?;
+        self.note_read(&caller, objects, Some(&answer.source));
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let permits = self.callers.large_response_permits(&caller);
         let response = response::objects(&request.head, answer, &self.tag_key, permits).await;
         response.body().keep(self.permit(&caller, permit));
         Ok((from, response))
+    }
+
+    fn note_read(
+        &self,
+        caller: &AuthenticatedCaller,
+        objects: &ObjectRequest,
+        source: Option<&ReadSource>,
+    ) {
+        let Some(ReadSource { informer, .. }) = source else { return };
+        self.appliers.note_read(&self.callers, caller, informer, objects.namespace.as_deref());
     }
 
     fn permit(&self, caller: &AuthenticatedCaller, permit: KeyedPermit) -> ResponsePermit {
@@ -281,6 +294,7 @@ impl ReadApi {
             refusal(refused)
         })?;
         let feed = self.reads.watch(objects, watching, profile).await?;
+        self.note_read(&caller, objects, feed.source());
         let user = &caller.user;
         let who = response::keyed_tag(&self.tag_key, (&user.name, &user.uid));
         let informer = feed.source().map(|it| response::keyed_tag(&self.tag_key, &it.informer));

@@ -18,13 +18,13 @@ use super::{
     response::response,
 };
 use crate::{
-    ForwardedReads,
+    ApplierRegistry, ForwardedReads,
     callers::{CallerAdmission, ForwardAuthentication, UserPermits},
     metrics::{HandlerLabel, ReadMetrics},
 };
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::{
     body::{Body as _, Incoming},
@@ -91,6 +91,7 @@ impl ForwardedRequest {
 pub struct RequestForwarder {
     upstream: UpstreamProxy,
     observe_write: WriteObserver,
+    appliers: ApplierRegistry,
     inspection_permits: WriteInspectionPermits,
 }
 
@@ -99,7 +100,18 @@ impl RequestForwarder {
     /// the client receives the response.
     #[must_use]
     pub fn new(upstream: UpstreamProxy, observe_write: WriteObserver) -> Self {
-        Self { upstream, observe_write, inspection_permits: WriteInspectionPermits::default() }
+        Self {
+            upstream,
+            observe_write,
+            appliers: ApplierRegistry::default(),
+            inspection_permits: WriteInspectionPermits::default(),
+        }
+    }
+
+    /// Records the users of forwarded server-side applies in `appliers`.
+    #[must_use]
+    pub fn with_appliers(self, appliers: ApplierRegistry) -> Self {
+        Self { appliers, ..self }
     }
 
     /// Sends the request to the API server with the caller's own token. Writes to `sent` what is known about the
@@ -139,6 +151,11 @@ impl RequestForwarder {
             refusal(refused)
         })?;
         sent.user.clone_from(&caller.user);
+        if let (Some(user), Some(written)) = (&caller.user, &writes)
+            && is_apply(&head)
+        {
+            self.appliers.record_apply(&user.name, written, Timestamp::now());
+        }
         let limit_key = caller.limit_key;
         let accept = || connection.accept(|| callers.acquire_connection(limit_key));
         if caller.is_verified() {
@@ -250,6 +267,13 @@ async fn await_head<T>(
 fn broken(fault: &dyn fmt::Display) -> RequestError {
     tracing::debug!(%fault, "the connection to the API server broke");
     RequestError::Broken(BrokenUpstream)
+}
+
+/// Whether the request is a server-side apply. client-go sends YAML or CBOR.
+fn is_apply(head: &Parts) -> bool {
+    let content_type = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    head.method == Method::PATCH
+        && content_type.is_some_and(|it| it.starts_with(b"application/apply-patch+"))
 }
 
 /// Returns the request to the API server, and a flag that becomes true if the request body exceeds `MAX_BODY`.
