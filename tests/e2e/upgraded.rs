@@ -53,7 +53,7 @@ fn accepted(profile: &Value, name: &str) -> Option<String> {
 /// kubeconfig.
 fn run(world: &World, command: &str) -> Outcome {
     let kubectl = world.cluster.tools().program("kubectl");
-    let folder = kubectl.parent().unwrap_or(Path::new("/"));
+    let folder = kubectl.parent().unwrap_or_else(|| Path::new("/"));
     let path = std::env::join_paths(
         [folder.to_owned()]
             .into_iter()

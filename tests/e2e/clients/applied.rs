@@ -12,7 +12,7 @@ use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, World, eventually};
 
-/// A profile of all ConfigMaps.
+/// A profile of all `ConfigMaps`.
 fn settings(projection: &str) -> String {
     format!(
         "{{targets: [{{name: settings, resource: configmaps, scope: {{type: AllNamespaces}}{projection}}}]}}"
