@@ -379,7 +379,7 @@ fn kubectl_reads_from_the_cache(scene: &ReadFixture) -> Outcome {
         &["get", "namespaces,clusterroles", "-o", "name"],
         &["get", "svc", "kubernetes", "-o", "jsonpath={.spec.ports[0].port}"],
         &["get", "pods", "-n", a, "--sort-by=.metadata.name", "-o", "name"],
-        // Both versions are declared, so the columns and the objects are those of the preferred version.
+        // Both versions are declared, so kubectl uses the preferred version.
         &["get", "hpa", "-n", a],
         &["get", "hpa", "-n", a, "-o", "json"],
         &["get", "hpa.v1.autoscaling", "-n", a, "-o", "json"],

@@ -5,13 +5,14 @@ use super::watched;
 
 pub(super) const ANY: &str = "*/*";
 pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+pub(super) const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const OLD_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1";
 const OLD_METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
-const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+pub(super) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const OLD_TABLE: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
-const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
+pub(super) const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
                        application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
 /// The `Accept` headers of clients that prefer protobuf, by the header that gets the same answer in JSON.
@@ -61,23 +62,24 @@ pub(super) struct ReplayRequest {
     pub(super) accept: &'static str,
     /// Whether the client accepts gzip.
     pub(super) gzip: bool,
+    pub(super) agent: Option<&'static str>,
     /// The differences that the answers may have.
     pub(super) but: Vec<Difference>,
 }
 
 /// Kinds for which the replay sends every kind of read.
-struct ReplayKind {
+pub(super) struct ReplayKind {
     /// A path below `/api/v1` or `/apis/…`.
-    group: &'static str,
-    resource: &'static str,
-    is_namespaced: bool,
+    pub(super) group: &'static str,
+    pub(super) resource: &'static str,
+    pub(super) is_namespaced: bool,
     /// The name of an existing object.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// Valid and invalid field selectors.
     fields: &'static [&'static str],
 }
 
-const KINDS: &[ReplayKind] = &[
+pub(super) const KINDS: &[ReplayKind] = &[
     ReplayKind {
         group: "/api/v1",
         resource: "pods",
@@ -337,12 +339,12 @@ pub(crate) const TARGETS: &str = "
 
 impl ReplayKind {
     /// The path for all namespaces.
-    fn all(&self) -> String {
+    pub(super) fn all(&self) -> String {
         format!("{}/{}", self.group, self.resource)
     }
 
     /// The path for one namespace, or for all objects of a cluster-scoped kind.
-    fn own(&self, a: &str) -> String {
+    pub(super) fn own(&self, a: &str) -> String {
         if self.is_namespaced {
             format!("{}/namespaces/{a}/{}", self.group, self.resource)
         } else {
@@ -352,7 +354,7 @@ impl ReplayKind {
 }
 
 pub(super) fn get(path: String, accept: &'static str, but: &[Difference]) -> ReplayRequest {
-    ReplayRequest { method: "GET", path, accept, gzip: false, but: but.to_vec() }
+    ReplayRequest { method: "GET", path, accept, gzip: false, agent: None, but: but.to_vec() }
 }
 
 /// Differences that every list may have.
@@ -390,6 +392,9 @@ pub(super) fn requests(a: &str) -> Vec<ReplayRequest> {
     all.extend(forms(a, &settings, &widgets));
     all.extend(documents());
     all.extend(refusals(&settings, &planets));
+    all.extend(paths(a));
+    all.extend(indented(&settings, &widgets));
+    all.extend(timeouts(&settings));
     all.extend(compressed());
     all.extend(in_protobuf(&all));
     all
@@ -576,6 +581,89 @@ fn compressed() -> Vec<ReplayRequest> {
         get("/api/v1".to_owned(), ANY, &[WarmKinds]),
     ];
     requests.into_iter().map(|request| ReplayRequest { gzip: true, ..request }).collect()
+}
+
+/// Unusual paths: some that both servers understand, and some that kubewarm does not.
+fn paths(a: &str) -> Vec<ReplayRequest> {
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let mut all = Vec::new();
+    for path in [
+        "/api/v1/namespaces//configmaps".to_owned(),
+        "/api/v1/namespaces//configmaps/".to_owned(),
+        "/api/v1/namespaces//configmaps?labelSelector=app%3Dweb&limit=2".to_owned(),
+        "/api/v1/namespaces//configmaps?fieldSelector=metadata.name%3Dred".to_owned(),
+        "/apis/example.com/v1/namespaces//widgets".to_owned(),
+        format!("/api/v1/namespaces/{a}/configmaps//"),
+        format!("/api/v1/namespaces/{a}/configmaps/red//"),
+        "/api/v1/namespaces//".to_owned(),
+        format!("{roles}/a%09b"),
+        format!("{roles}/none%0A"),
+    ] {
+        all.push(get(path, ANY, LISTED));
+    }
+    for path in [
+        "/api/v1/namespaces//configmaps/red".to_owned(),
+        "/api/v1//configmaps".to_owned(),
+        format!("/api/v1/namespaces/{a}/./configmaps"),
+        format!("/api/v1/namespaces/{a}/configmaps/../configmaps"),
+        format!("/api/v1/namespaces/{a}/configmaps/%2e%2e"),
+        format!("/api/v1/namespaces/{a}%2Fconfigmaps"),
+        format!("/api/v1/namespaces/{a}/configmaps/a%25b"),
+        "/api/v1/namespaces/A/configmaps".to_owned(),
+    ] {
+        all.push(get(path, ANY, &[ListVersion, UnusualPath, UnknownPath]));
+    }
+    for path in [
+        format!("/api/v1/watch/namespaces/{a}/configmaps?timeoutSeconds=1"),
+        format!("/api/v1/namespaces/{a}/status"),
+        format!("/apis/apps/v1/namespaces/{a}/deployments/web/status"),
+    ] {
+        all.push(get(path, ANY, &[Unserved]));
+    }
+    let widgets = format!("/apis/example.com/v1/namespaces/{a}/widgets");
+    all.push(get(format!("{widgets}/wheel"), "application/*", &[]));
+    all.push(get(widgets, "application/*", LISTED));
+    all
+}
+
+/// Requests whose answers are indented, for some clients.
+fn indented(settings: &str, widgets: &str) -> Vec<ReplayRequest> {
+    let mut all = Vec::new();
+    let none = format!("{settings}/none");
+    let wheel = format!("{widgets}/wheel");
+    for path in [settings, &none, widgets, &wheel, "/apis", "/api/v1", "/version"] {
+        let but = if path.starts_with("/api/v1/n") || path.starts_with("/apis/e") {
+            LISTED
+        } else {
+            &[WarmKinds]
+        };
+        for value in ["1", "t", "false", "yes", ""] {
+            all.push(get(format!("{path}?pretty={value}"), ANY, but));
+        }
+        for agent in ["curl/8.5.0", "Wget/1.21.3", "Mozilla/5.0 (X11)", "kubectl/v1.36.4"] {
+            all.push(ReplayRequest { agent: Some(agent), ..get(path.to_owned(), ANY, but) });
+        }
+    }
+    let agent = Some("curl/8.5.0");
+    all.push(ReplayRequest { agent, ..get(settings.to_owned(), TABLE, PRINTED) });
+    all.push(ReplayRequest { agent, ..get(format!("{settings}?pretty=0"), ANY, LISTED) });
+    all.push(ReplayRequest { agent, ..get("/api/v1/configmaps".to_owned(), ANY, LISTED) });
+    all.push(get(settings.to_owned(), "application/json;pretty=1", LISTED));
+    all
+}
+
+/// The parameter `timeout`, which is no option of a list.
+fn timeouts(settings: &str) -> Vec<ReplayRequest> {
+    let mut all = Vec::new();
+    for value in ["30", "30s", "1m30s", "0", "", "-5s", "1d", "x", "1.5h", ".s"] {
+        for path in [settings, &format!("{settings}/red"), "/version", "/apis/apps"] {
+            let but = if path == "/apis/apps" { &[WarmKinds][..] } else { LISTED };
+            all.push(get(format!("{path}?timeout={value}"), ANY, but));
+        }
+    }
+    all.push(get(format!("{settings}?timeout=30s&timeout=x"), ANY, LISTED));
+    all.push(get(format!("{settings}?timeout=x&limit=x"), ANY, LISTED));
+    all
 }
 
 /// Requests that are no reads.

@@ -20,6 +20,8 @@ pub(crate) enum Difference {
     OnlyReads,
     SecretMetadata,
     UnknownPath,
+    Unserved,
+    UnusualPath,
     WarmKinds,
 }
 
@@ -38,6 +40,8 @@ impl Difference {
         Self::OnlyReads,
         Self::SecretMetadata,
         Self::UnknownPath,
+        Self::Unserved,
+        Self::UnusualPath,
         Self::WarmKinds,
     ];
 
@@ -57,6 +61,8 @@ impl Difference {
             Self::OnlyReads => "only reads",
             Self::SecretMetadata => "secret metadata",
             Self::UnknownPath => "unknown path",
+            Self::Unserved => "unserved",
+            Self::UnusualPath => "unusual path",
             Self::WarmKinds => "warm kinds",
         }
     }
@@ -109,7 +115,7 @@ impl Difference {
                 decided(ours, theirs, 406, &[500]);
                 each(ours, theirs, |answer| {
                     if answer.code == 406 {
-                        answer.body = Value::Null;
+                        (answer.body, answer.is_indented) = (Value::Null, false);
                     }
                 });
             }
@@ -118,6 +124,8 @@ impl Difference {
                     *ours = theirs.clone();
                 }
             }
+            Self::Unserved => decided(ours, theirs, 421, &[200, 403, 404, 405]),
+            Self::UnusualPath => decided(ours, theirs, 400, &[200, 301, 400, 403, 404, 405]),
             Self::ExactVersion => decided(ours, theirs, 410, &[200, 410]),
             Self::FieldLabels => decided(ours, theirs, 400, &[200]),
             Self::NoNumber => decided(ours, theirs, 400, &[500]),

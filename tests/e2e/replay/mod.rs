@@ -41,6 +41,8 @@ pub(crate) struct Answer {
     code: u16,
     headers: BTreeMap<&'static str, String>,
     body: Value,
+    /// Whether the body is a JSON object in several lines.
+    is_indented: bool,
 }
 
 /// The objects of the replay, most of them in the namespace `a`.
@@ -65,7 +67,12 @@ struct Found {
 impl From<&HttpReply> for Answer {
     fn from(reply: &HttpReply) -> Self {
         let headers = HEADERS.iter().map(|&name| (name, reply.header(name).to_owned()));
-        Self { code: reply.code, headers: headers.collect(), body: reply.json() }
+        Self {
+            code: reply.code,
+            headers: headers.collect(),
+            body: reply.json(),
+            is_indented: reply.text.starts_with("{\n"),
+        }
     }
 }
 
@@ -76,6 +83,7 @@ impl Players<'_> {
         let path = format!("{}{more}", request.path);
         let mut headers = vec![("authorization", &*bearer), ("accept", request.accept)];
         headers.extend(request.gzip.then_some(("accept-encoding", "gzip")));
+        headers.extend(request.agent.map(|agent| ("user-agent", agent)));
         let ask = |server: &Server| -> Result<Answer, Failure> {
             Ok(Answer::from(&server.ask(request.method, &path, &headers)?))
         };
@@ -93,7 +101,7 @@ impl Players<'_> {
 pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     let requests = requests(a);
     let distinct: BTreeSet<_> =
-        requests.iter().map(|it| (it.method, &it.path, it.accept, it.gzip)).collect();
+        requests.iter().map(|it| (it.method, &it.path, it.accept, it.gzip, it.agent)).collect();
     assert_eq!(distinct.len(), requests.len(), "two requests are equal");
     assert!(requests.len() >= FEWEST, "{} requests", requests.len());
     let mut found = Found::default();
