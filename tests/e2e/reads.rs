@@ -15,7 +15,7 @@ use crate::operator::{NAMESPACE, Operator};
 use crate::own_tokens;
 use crate::profile::{Profile, target};
 use crate::readers;
-use crate::replay::{self, Players, replay};
+use crate::replay::{self, Players, replay, replay_random};
 use crate::token_audience;
 use crate::user_limits;
 use crate::world::{Failure, Outcome, World, eventually};
@@ -25,6 +25,8 @@ const SOON: Duration = Duration::from_secs(30);
 const REVOKED: Duration = Duration::from_secs(15);
 /// Timeout for object counts in a status: twice the minute in which kubewarm writes them.
 const WRITTEN: Duration = Duration::from_mins(2);
+/// The number of random requests, which take about 20 s. The test in `slow/replay.rs` sends many more.
+const RANDOM_REQUESTS: usize = 400;
 /// Targets for reads of the whole cluster, in the operator's namespace, in addition to
 /// [`replay::TARGETS`].
 const EVERYTHING: &str = "
@@ -112,11 +114,20 @@ impl ReadFixture {
     }
 }
 
+/// Sends random requests to kubewarm and the API server.
+pub(crate) fn random_reads_match_the_api_servers_answers(count: usize) -> Outcome {
+    let scene = ReadFixture::start()?;
+    let ReadFixture { api, reads, token, .. } = &scene;
+    replay_random(&Players { api, reads, token }, &scene.a, count)
+}
+
 #[test]
 fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
     let scene = ReadFixture::start()?;
     let ReadFixture { api, reads, token, .. } = &scene;
-    replay(&Players { api, reads, token }, &scene.a)?;
+    let players = Players { api, reads, token };
+    replay(&players, &scene.a)?;
+    replay_random(&players, &scene.a, RANDOM_REQUESTS)?;
     discovery_of_a_profile_has_the_same_order(&scene)?;
     lists_and_watches_are_in_one_order(&scene)?;
     only_the_cache_sends_these_headers_and_errors(&scene)?;

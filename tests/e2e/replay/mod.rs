@@ -3,6 +3,7 @@
 
 mod corpus;
 mod difference;
+mod grammar;
 mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,8 @@ const FEWEST: usize = 600;
 const SOON_SAME: Duration = Duration::from_secs(5);
 /// Timeout for equal watches, which take five seconds each.
 const EVENT_DEADLINE: Duration = Duration::from_secs(30);
+/// The number of differences after which random requests end.
+const MOST_NAMED: usize = 20;
 /// The most pages of one list.
 const MOST_PAGES: usize = 100;
 /// Headers that clients read, compared in addition to the body.
@@ -132,6 +135,28 @@ pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     let unmet: Vec<_> = Difference::ALL.iter().filter(is_unmet).collect();
     assert!(unmet.is_empty(), "no request differs by {unmet:?}");
     differences_are_documented()
+}
+
+/// Sends `count` random requests to both servers. The variable `REPLAY_SEED` selects the requests of an earlier run.
+pub(crate) fn replay_random(players: &Players<'_>, a: &str, count: usize) -> Outcome {
+    let given = std::env::var("REPLAY_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| fastrand::u64(..));
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut unnamed = Vec::new();
+    for _ in 0..count {
+        let drawn = grammar::draw(&mut rng, a);
+        let protobuf = in_protobuf(std::slice::from_ref(&drawn));
+        for request in [drawn].iter().chain(&protobuf) {
+            let same = eventually(SOON_SAME, || compare(request, players.ask(request, "")?));
+            unnamed.extend(same.err().map(|error| error.to_string()));
+        }
+        // A fault of one kind makes many requests differ.
+        if unnamed.len() > MOST_NAMED {
+            break;
+        }
+    }
+    assert!(unnamed.is_empty(), "REPLAY_SEED={seed}: these differ:\n{}", unnamed.join("\n"));
+    Ok(())
 }
 
 /// Reads all pages of a list, with each server's own continue tokens.

@@ -1,0 +1,129 @@
+//! Random reads: paths with empty, encoded and unknown segments, and parameters and headers that are valid, invalid or
+//! doubled. The same seed draws the same requests.
+
+use fastrand::Rng;
+
+use super::corpus::{ANY, KINDS, KUBECTL, METADATA, METADATA_LIST, ReplayRequest, TABLE, get};
+use super::difference::Difference::{self, *};
+
+/// Differences that every drawn request may have.
+const ALL: &[Difference] = &[
+    Ages,
+    ContinueToken,
+    ContinueWords,
+    ExactVersion,
+    FieldLabels,
+    FutureVersion,
+    ListVersion,
+    MediaTypes,
+    NoNumber,
+    UnusualPath,
+    UnknownPath,
+    Unserved,
+];
+
+const ACCEPTED: &[&str] = &[
+    ANY,
+    "application/json",
+    "application/json;pretty=1",
+    "application/*",
+    "text/html, */*;q=0.1",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf,application/json;q=0.5",
+    KUBECTL,
+    METADATA,
+    METADATA_LIST,
+    TABLE,
+];
+
+const AGENTS: &[&str] = &["curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11)", "kubectl/v1.36.4", ""];
+
+/// A parameter, and some of its values.
+const PARAMETERS: &[(&str, &[&str])] = &[
+    (
+        "labelSelector",
+        &["app%3Dweb", "app", "", "%21app", "app+in+(web,api)", "tier%3E1", "-", "app%3D%3D%3Dx"],
+    ),
+    (
+        "fieldSelector",
+        &["metadata.name%3Dred", "", "metadata.name!%3Dred", "metadata.name", "x%3Dy"],
+    ),
+    ("limit", &["1", "2", "0", "-1", "abc", "", "9223372036854775808"]),
+    ("resourceVersion", &["", "0", "1", "abc", "-1"]),
+    ("resourceVersionMatch", &["", "NotOlderThan", "Exact", "Never"]),
+    ("continue", &["", "garbage"]),
+    ("timeout", &["30", "30s", "0", "", "-1h", "1d", ".", "1m30"]),
+    ("timeoutSeconds", &["5", "x", ""]),
+    ("pretty", &["true", "false", "1", "0", "", "yes"]),
+    ("sendInitialEvents", &["true", "false", ""]),
+    ("includeObject", &["None", "Object", "all", ""]),
+    ("watch", &["false", "0"]),
+    ("unknown", &["x", "%2F", ""]),
+];
+
+/// Segments that replace or follow a segment of a path.
+const SEGMENTS: &[&str] = &[
+    "",
+    "..",
+    ".",
+    "%2F",
+    "%2E%2E",
+    "a%2Fb",
+    "a%25b",
+    "%09",
+    "a%0Ab",
+    "A",
+    "none",
+    "status",
+    "namespaces",
+    "%C3%A9",
+    "a+b",
+    "a:b",
+    "a.b",
+];
+
+/// Returns a request for an object, a list or a document.
+pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
+    let kind = &KINDS[rng.usize(..KINDS.len())];
+    let namespace = ["", a, "zone", "none"][rng.usize(..4)];
+    let mut path = match rng.u8(..8) {
+        0 => kind.all(),
+        1 if kind.is_namespaced => {
+            format!("{}/namespaces/{namespace}/{}", kind.group, kind.resource)
+        }
+        2 if kind.is_namespaced => {
+            format!("{}/namespaces/{namespace}/{}/{}", kind.group, kind.resource, kind.name)
+        }
+        3 => format!("{}/{}", kind.own(a), kind.name),
+        4 => format!("{}/none", kind.own(a)),
+        5 => kind.group.to_owned(),
+        _ => kind.own(a),
+    };
+    if rng.u8(..3) == 0 {
+        path = change(rng, &path);
+    }
+    let mut parameters = Vec::new();
+    for _ in 0..rng.u8(..4) {
+        let (name, values) = PARAMETERS[rng.usize(..PARAMETERS.len())];
+        parameters.push(format!("{name}={}", values[rng.usize(..values.len())]));
+    }
+    if !parameters.is_empty() {
+        path = format!("{path}?{}", parameters.join("&"));
+    }
+    let accept = if rng.bool() { ANY } else { ACCEPTED[rng.usize(..ACCEPTED.len())] };
+    let agent = rng.bool().then(|| AGENTS[rng.usize(..AGENTS.len())]);
+    ReplayRequest { agent, ..get(path, accept, ALL) }
+}
+
+fn change(rng: &mut Rng, path: &str) -> String {
+    let mut segments: Vec<_> = path.split('/').skip(1).collect();
+    let segment = SEGMENTS[rng.usize(..SEGMENTS.len())];
+    // The first segments select the server's part, which answers paths like `/healthz` in a different form.
+    let at = rng.usize(2..=segments.len());
+    match rng.u8(..3) {
+        0 if at < segments.len() => segments[at] = segment,
+        1 => segments.push(""),
+        _ => segments.insert(at, segment),
+    }
+    format!("/{}", segments.join("/"))
+}
