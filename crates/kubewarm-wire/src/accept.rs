@@ -159,12 +159,12 @@ pub(super) fn json_form(
     format_among(&json_ranges(accept), requested, &[JSON]).map(|format| format.form)
 }
 
-/// Selects the encoding of a `Status`. JSON if the client accepts no encoding of it.
+/// Selects the encoding of a `Status`. `None` if the client accepts no encoding of it. The API server then sends
+/// indented JSON.
 #[must_use]
-pub fn status_media_type(accept: Option<&str>) -> MediaType {
+pub fn status_media_type(accept: Option<&str>) -> Option<MediaType> {
     let ranges = ranges(accept);
-    let plain = ranges.iter().find(|range| range.target.is_none());
-    plain.map_or(MediaType::Json, |range| range.media_type)
+    ranges.iter().find(|range| range.target.is_none()).map(|range| range.media_type)
 }
 
 /// Returns whether the most preferred media range has the parameter `pretty=1`.
@@ -356,9 +356,10 @@ mod tests {
             assert_eq!(found, expected, "{accept}");
         }
         assert_eq!(code(json_form(Some(PROTOBUF), OF_ONE)), 406);
-        assert_eq!(status_media_type(Some("application/vnd.kubernetes.protobuf, */*")), protobuf);
-        assert_eq!(status_media_type(Some(&metadata)), json);
-        assert_eq!(status_media_type(None), json);
+        let both = "application/vnd.kubernetes.protobuf, */*";
+        assert_eq!(status_media_type(Some(both)), Some(protobuf));
+        assert_eq!(status_media_type(Some(&metadata)), None);
+        assert_eq!(status_media_type(None), Some(json));
     }
 
     fn code<T>(outcome: Result<T, StatusError>) -> u16 {

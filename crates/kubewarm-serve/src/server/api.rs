@@ -85,7 +85,7 @@ impl ReadApi {
         let started_at = Instant::now();
         let accept = request.head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
         let status_media_type = kubewarm_wire::status_media_type(accept);
-        let is_pretty = response::is_pretty(&request.head);
+        let is_pretty = status_media_type.is_none() || response::is_pretty(&request.head);
         let HandledRequest { handler, resource, answered } = self.answer(request).await;
         let resource = resource.as_ref();
         let observe = |code, outcome, source| {
@@ -95,7 +95,8 @@ impl ReadApi {
         let (is_rejection, source, response) = match answered {
             Ok((source, response)) => (false, source, response),
             Err(RequestError::Status(failure)) => {
-                let response = response::failure(&failure, status_media_type, is_pretty);
+                let media_type = status_media_type.unwrap_or_default();
+                let response = response::failure(&failure, media_type, is_pretty);
                 (failure.is_rejection(), ResponseSource::Rejected, response)
             }
             Err(RequestError::Broken(broken)) => {
