@@ -118,10 +118,7 @@ async fn not_found(request: HttpRequest) -> HttpResponse {
     }
     text(
         StatusCode::NOT_FOUND,
-        "there are GET /debug/informers, GET /debug/watchers, GET /debug/forwarded and PUT /debug/log-level\n",
-}
-
-        "there are GET /debug/informers, GET /debug/watchers, GET /debug/appliers and PUT \
+        "there are GET /debug/informers, GET /debug/watchers, GET /debug/forwarded, GET /debug/appliers and PUT \
          /debug/log-level\n",
     )
 }
@@ -146,8 +143,6 @@ mod tests {
             assert_eq!((code, &*body), (StatusCode::OK, "{\"watchers\":[]}\n"));
             let (code, body) = ask(&admin, peer, get("/debug/forwarded")).await;
             assert_eq!((code, &*body), (StatusCode::OK, "{\"forwarded\":[]}\n"));
-}
-
             let (code, body) = ask(&admin, peer, get("/debug/appliers")).await;
             assert_eq!((code, &*body), (StatusCode::OK, "{\"appliers\":[]}\n"));
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::OK);
@@ -157,8 +152,6 @@ mod tests {
             assert_eq!(ask(&admin, peer, get("/debug/informers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/watchers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/forwarded")).await.0, StatusCode::FORBIDDEN);
-}
-
             assert_eq!(ask(&admin, peer, get("/debug/appliers")).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::FORBIDDEN);
             assert_eq!(ask(&admin, peer, get("/debug/pprof")).await.0, StatusCode::FORBIDDEN);
