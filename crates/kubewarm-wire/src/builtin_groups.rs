@@ -1,8 +1,14 @@
 //! The API groups that the API server itself serves.
 
-/// The groups with a dot that kube-apiserver itself serves, as of Kubernetes 1.37. Groups without a dot need no entry,
-/// because the group of a CRD always contains a dot.
+/// The groups that kube-apiserver itself serves, as of Kubernetes 1.37. The name of the core group is empty. A group
+/// without a dot is not always built-in, because an aggregated API server can serve such a group.
 const BUILTIN_GROUPS: &[&str] = &[
+    "",
+    "apps",
+    "autoscaling",
+    "batch",
+    "extensions",
+    "policy",
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
     "apiregistration.k8s.io",
@@ -23,8 +29,7 @@ const BUILTIN_GROUPS: &[&str] = &[
     "storagemigration.k8s.io",
 ];
 
-/// Returns whether the API server itself serves `group`: the core group, a group without a dot, or a group in
-/// `BUILTIN_GROUPS`.
+/// Returns whether the API server itself serves `group`.
 ///
 /// Discovery does not show which groups come from CRDs or from aggregated APIs. The suffix `k8s.io` does not show this
 /// either: `snapshot.storage.k8s.io` comes from CRDs. So kubewarm needs its own list of groups. A group that a later
@@ -32,7 +37,7 @@ const BUILTIN_GROUPS: &[&str] = &[
 /// resources.
 #[must_use]
 pub fn is_builtin_group(group: &str) -> bool {
-    !group.contains('.') || BUILTIN_GROUPS.contains(&group)
+    BUILTIN_GROUPS.contains(&group)
 }
 
 #[cfg(test)]
@@ -44,7 +49,7 @@ mod tests {
         for group in ["", "apps", "batch", "events.k8s.io", "rbac.authorization.k8s.io"] {
             assert!(is_builtin_group(group), "{group}");
         }
-        for group in ["metrics.k8s.io", "snapshot.storage.k8s.io", "cert-manager.io"] {
+        for group in ["metrics.k8s.io", "snapshot.storage.k8s.io", "cert-manager.io", "widgets"] {
             assert!(!is_builtin_group(group), "{group}");
         }
     }

@@ -156,11 +156,26 @@ impl ForwardedTokens {
                 self.failed.record_failure(caller.peer, now);
                 self.verdicts.insert(caller.token, TokenVerdict::Refused, now);
             }
-        } else if !caller.is_verified && !status.is_server_error() {
-            // A load balancer in front of the API server can answer 5xx without authentication.
+        } else if !caller.is_verified && proves_authentication(status) {
             self.verdicts.insert(caller.token, TokenVerdict::Accepted, now);
         }
     }
+}
+
+/// Whether the API server sends this status only after it has authenticated the request.
+///
+/// The API server answers 400 to a malformed path or `timeout`, and 429 while it stops, before it authenticates. A load
+/// balancer in front of the API server can answer 5xx.
+pub(crate) fn proves_authentication(status: StatusCode) -> bool {
+    status.is_success()
+        || matches!(
+            status,
+            StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND
+                | StatusCode::CONFLICT
+                | StatusCode::GONE
+                | StatusCode::UNPROCESSABLE_ENTITY
+        )
 }
 
 impl ForwardedCaller {

@@ -33,6 +33,7 @@ pub use self::{
 };
 pub(crate) use self::{
     credentials::is_impersonation_header,
+    forwarded_tokens::proves_authentication,
     identity::{ClientCertChain, OptionalClientCertVerifier},
 };
 

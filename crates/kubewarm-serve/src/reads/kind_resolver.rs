@@ -96,6 +96,8 @@ impl KindResolver {
             v1alpha1::GROUP => self.own.clone(),
             _ => self.definition(resource, &definitions).await?,
         };
+        // An aggregated API server can serve another version of a kind that has a CRD.
+        let definition = definition.filter(|it| it.fields.contains_key(resource.version()));
         let is_served = definition.is_some() || self.aggregated.contains(resource.group());
         Ok(is_served.then_some(KindInfo { document, definition }))
     }
@@ -230,7 +232,8 @@ mod tests {
             let (served, now) = watch::channel(Some(snapshot));
             let times = Arc::new(AtomicUsize::new(0));
             let list_kind = "Widgets".into();
-            let known = CrdInfo { list_kind, ..CrdInfo::default() };
+            let fields = [("v1".into(), [].into())].into();
+            let known = CrdInfo { list_kind, fields, ..CrdInfo::default() };
             let answers = Arc::new(Mutex::new(Ok(Some(known))));
             let (counted, fields) = (Arc::clone(&times), Arc::clone(&answers));
             let breaks_off = Arc::new(AtomicBool::new(false));
@@ -306,6 +309,14 @@ mod tests {
             (Ok(false), second, 5),
             "an expired answer is not used"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_the_definition_does_not_serve_is_aggregated() {
+        let request = Resolution::new();
+        *request.answers.lock() =
+            Ok(Some(CrdInfo { fields: [("v2".into(), [].into())].into(), ..CrdInfo::default() }));
+        assert_eq!(request.kinds.resolve(&request.resource).await, Ok(None));
     }
 
     #[tokio::test(start_paused = true)]

@@ -101,8 +101,13 @@ async fn an_address_can_send_ten_refused_tokens_at_once_and_accepted_tokens_are_
     let writers = Writers::new();
     writers.read("good").await.unwrap();
     writers.write("writer", StatusCode::FORBIDDEN).await.unwrap();
-    // A load balancer can answer 503 without authentication, so this response accepts no token.
-    writers.write("unclear", StatusCode::SERVICE_UNAVAILABLE).await.unwrap();
+    // These responses accept no token. A load balancer can answer 503 without authentication, and the API server 400
+    // and 429.
+    for status in
+        [StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_REQUEST, StatusCode::TOO_MANY_REQUESTS]
+    {
+        writers.write("unclear", status).await.unwrap();
+    }
     let mut forwarded = 0;
     for n in 0..50 {
         forwarded += usize::from(writers.write(&format!("made-up-{n}"), REFUSED).await.is_ok());

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     ApplierRegistry, ForwardedReads,
-    callers::{CallerAdmission, ForwardAuthentication, UserPermits},
+    callers::{CallerAdmission, ForwardAuthentication, UserPermits, proves_authentication},
     metrics::{HandlerLabel, ReadMetrics},
 };
 use bytes::Bytes;
@@ -185,9 +185,14 @@ impl RequestForwarder {
         if !is_long_running {
             callers.record_forwarded_response(&mut caller, answer.status());
         }
-        if answer.status() != StatusCode::UNAUTHORIZED {
+        // Until a response proves that the API server accepts the token, anyone could have sent the request. So its
+        // connection stays unaccepted, and its response holds no slot while the client reads it.
+        let is_authenticated = authentication == ForwardAuthentication::Review
+            || proves_authentication(answer.status());
+        if is_authenticated {
             accept();
         }
+        let permit = is_authenticated.then_some(permit);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             let bytes = callers.unwritten_byte_permits(limit_key);
             return self.pass_response(answer, writes, permit, bytes).await;
@@ -204,7 +209,7 @@ impl RequestForwarder {
         &self,
         answer: http::Response<Incoming>,
         writes: Option<WriteTarget>,
-        permit: KeyedPermit,
+        permit: Option<KeyedPermit>,
         bytes: UserPermits,
     ) -> Result<OutgoingResponse, RequestError> {
         let (mut head, mut body) = answer.into_parts();
@@ -306,7 +311,7 @@ fn build_request(
 fn switch_protocols(
     mut answer: http::Response<Incoming>,
     caller: OnUpgrade,
-    permit: KeyedPermit,
+    permit: Option<KeyedPermit>,
     connection: &ConnectionState,
 ) -> OutgoingResponse {
     let upstream = hyper::upgrade::on(&mut answer);
@@ -325,7 +330,7 @@ fn switch_protocols(
 
 /// Copies bytes between the caller and the API server until either of them closes its connection. The connection
 /// counts against the limits on forwarded requests until then.
-async fn copy_both_ways(caller: OnUpgrade, upstream: OnUpgrade, _slot: KeyedPermit) {
+async fn copy_both_ways(caller: OnUpgrade, upstream: OnUpgrade, _slot: Option<KeyedPermit>) {
     // The switch of protocols fails if the caller or the API server has closed its connection. kubewarm then has no
     // connection on which it could send an error.
     let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
