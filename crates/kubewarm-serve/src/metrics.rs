@@ -134,6 +134,7 @@ pub struct ReadMetrics {
     watches: IntGaugeVec,
     watch_events: IntCounterVec,
     watch_ends: IntCounterVec,
+    incomplete_rows: IntCounterVec,
     limit_rejections: IntCounterVec,
     open: OpenWatches,
     /// The resources with their own metric series, at most `MAX_RESOURCES`. The limit bounds memory, because a
@@ -205,6 +206,11 @@ impl ReadMetrics {
                 &["reason"],
                 "Client watches that ended, by cause.",
             )?,
+            incomplete_rows: counters(
+                "kubewarm_read_incomplete_rows_total",
+                &RESOURCE_LABELS,
+                "Rows of Tables with a value that kubewarm could not compute. Absent until the first such row.",
+            )?,
             open: OpenWatches::default(),
             resources: Arc::default(),
             forwarded: Arc::default(),
@@ -258,6 +264,16 @@ impl ReadMetrics {
     #[must_use]
     pub fn response_bytes(&self, resource: Option<&Resource>) -> IntCounter {
         self.response_bytes.with_label_values(&self.labels(resource))
+    }
+
+    /// Counts a row of a `Table` with a cell that could not be computed. Returns whether the row is the first one of
+    /// its metric series.
+    #[must_use]
+    pub fn count_incomplete_row(&self, resource: &Resource) -> bool {
+        let counter = self.incomplete_rows.with_label_values(&self.labels(Some(resource)));
+        let is_first = counter.get() == 0;
+        counter.inc();
+        is_first
     }
 
     pub(crate) fn count_rejection(&self, limit: ReadLimit) {

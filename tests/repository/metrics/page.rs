@@ -71,6 +71,7 @@ const SECTIONS: [Section; 5] = [
             "kubewarm_read_watches",
             "kubewarm_read_watch_events_total",
             "kubewarm_read_watch_ends_total",
+            "kubewarm_read_incomplete_rows_total",
             "kubewarm_read_authorizations_total",
             "kubewarm_read_authorization_duration_seconds",
             "kubewarm_read_in_use",

@@ -97,7 +97,7 @@ impl ObjectStore {
             Ok(()) => Some(into),
             Err(fault) => {
                 self.dictionary_group.count_decode_error();
-                tracing::error!(%fault, "stored record does not decode; treated as absent");
+                tracing::error!(%fault, "a stored object is damaged; restart this replica");
                 None
             }
         }

@@ -123,6 +123,7 @@ impl StoreReader {
         let contents = self.store.contents.read();
         for number in contents.slab.numbers_from(0) {
             let row = contents.object(number).zip(contents.identity(number));
+            // Each number is of an existing row, because the lock is held.
             let Some((ObjectKeyRef { namespace, name }, RowIdentity { uid, version })) = row else {
                 continue;
             };
@@ -283,13 +284,14 @@ impl PartialOrd for ObjectKeyRef<'_> {
 mod tests {
     use super::*;
     use crate::store::{
-        StoreCatalog,
+        BodyPredicate, BodyPredicates, ObjectQuery, StoreCatalog,
         fixtures::{all, body, informer_key, keys, remove, upsert},
         packed_object::{BodyCompression, DetachedObject, PackedObject},
     };
     use kubewarm_api::model::DeltaSink;
     use std::{
         collections::BTreeSet,
+        ops::ControlFlow,
         sync::atomic::{AtomicU64, Ordering},
     };
 
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_does_not_unpack_is_absent_and_counted() {
+    fn an_object_that_does_not_unpack_is_counted_and_damages_a_selection() {
         let errors = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&errors);
         let catalog = StoreCatalog::new().with_error_counter(move |resource| {
@@ -343,6 +345,23 @@ mod tests {
         assert_eq!(objects.count(), 1);
         assert_eq!(all(&reader).len(), 1);
         assert_eq!(errors.load(Ordering::Relaxed), 2);
+        let test = BodyPredicate::Field {
+            path: FieldPath::parse("text").unwrap(),
+            absent: "".into(),
+            is_equality: true,
+            value: "".into(),
+        };
+        for tests in [BodyPredicates::default(), [test].into_iter().collect()] {
+            let query = ObjectQuery { tests, ..ObjectQuery::default() };
+            let mut selected = reader.select(&query, None, None);
+            while selected.filter_next() {}
+            let mut seen = 0;
+            selected.visit_next(|_| {
+                seen += 1;
+                ControlFlow::Continue(())
+            });
+            assert_eq!((seen, selected.is_damaged()), (1, true));
+        }
         assert_eq!(writer.apply(remove("a/x", "6")), kubewarm_api::model::DeltaOutcome::Removed);
         assert_eq!(writer.apply(remove("a/y", "7")), kubewarm_api::model::DeltaOutcome::Removed);
         assert_eq!(reader.usage(), StoreUsage::default());

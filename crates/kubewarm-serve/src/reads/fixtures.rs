@@ -3,6 +3,7 @@ use super::{
     kind_info::KindInfo,
     serving_index::{ServingIndex, ServingInformer},
 };
+use crate::metrics::ReadMetrics;
 use jiff::Timestamp;
 use kubewarm_api::model::{
     AccessLossPolicy, FieldPath, GroupResource, Identity, IndexDefinition, InformerKey,
@@ -124,6 +125,11 @@ impl ServingIndex {
         all.filter(|it| *it.declared.profile.namespace == *namespace)
             .for_each(|it| Arc::make_mut(&mut it.declared).on_access_lost = policy);
     }
+}
+
+/// Metrics in a registry of their own.
+pub(super) fn metrics() -> ReadMetrics {
+    ReadMetrics::register(&prometheus::Registry::new()).unwrap()
 }
 
 /// The report of a warm informer. At `current_at`, kubewarm last confirmed that the informer's store is current.

@@ -1,5 +1,7 @@
 //! Describes a kind, with data from discovery and from the kind's `CustomResourceDefinition`.
 
+use super::row_printer::RowPrinter;
+use crate::metrics::ReadMetrics;
 use kubewarm_api::model::ResourceInfo;
 use kubewarm_client::{CrdInfo, SelectableFields};
 use kubewarm_wire::tables::TablePrinter;
@@ -31,6 +33,11 @@ impl KindInfo {
     /// The selectable fields that the `CustomResourceDefinition` declares for this API version of the kind.
     pub(super) fn selectable_fields(&self) -> Option<&SelectableFields> {
         self.definition.as_ref()?.fields.get(self.document.resource.version())
+    }
+
+    /// Prints `Table` rows for objects of this kind, and counts rows with a cell that could not be computed.
+    pub(super) fn row_printer(&self, metrics: &ReadMetrics) -> RowPrinter {
+        RowPrinter::new(self.printer(), &self.document.resource, metrics)
     }
 
     /// The printer that prints `Table` rows for objects of this kind. The printer uses the columns of the

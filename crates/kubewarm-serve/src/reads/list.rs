@@ -53,7 +53,15 @@ impl ReadService {
             } => items_length(&selected, &candidate.authorized_scope, part).await,
             _ => 0,
         };
-        let envelope = ResponseEnvelope::new(&route.kind, format, version, next, remaining, length);
+        let envelope = ResponseEnvelope::new(
+            &route.kind,
+            format,
+            version,
+            next,
+            remaining,
+            length,
+            &self.dependencies.metrics,
+        );
         let (access_requirement, key) = (candidate.access_requirement(), candidate.key.clone());
         let reports = self.dependencies.reports.clone();
         let may_go_on =

@@ -17,6 +17,7 @@ mod read_candidates;
 mod read_response;
 mod response_envelope;
 mod retry;
+mod row_printer;
 mod serving_index;
 mod watch;
 mod written_versions;
@@ -24,8 +25,8 @@ mod written_versions;
 pub use self::{
     kind_resolver::KindResolver,
     read_response::{
-        ListAccessLostError, ListEncoder, PART_BYTES, PIECE_BYTES, ReadBody, ReadResponse,
-        ReadSource,
+        DamagedObjectError, ListEncoder, ListEncodingError, PART_BYTES, PIECE_BYTES, ReadBody,
+        ReadResponse, ReadSource,
     },
     serving_index::{ServingIndex, ServingInformer},
     watch::{WatchChunk, WatchFeed, WatchProgress},
@@ -182,6 +183,12 @@ impl ReadService {
         let (found, version) = reader.get_at(&key);
         self.confirm(route, candidate, version.as_ref())?;
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
+        if found.is_none() {
+            // The object is damaged, or was created after the lookup. A further attempt finds out.
+            if reader.contains(namespace, name) {
+                return Err(ReadAttemptError::Disturbed);
+            }
+        }
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
             // kubewarm returns 404 only if it has confirmed that the store is current. Otherwise kubewarm looks up
@@ -204,7 +211,9 @@ impl ReadService {
             },
         };
         let format = request.format(object.encoding)?;
-        let body = ReadBody::Whole(response_envelope::whole(&route.kind, &object, format));
+        let metrics = &self.dependencies.metrics;
+        let body = response_envelope::whole(&route.kind, &object, format, metrics);
+        let body = ReadBody::Whole(body.map_err(StatusError::from)?);
         Ok(ReadResponse::new(body, format.media_type, candidate, route.max_staleness))
     }
 

@@ -6,7 +6,7 @@ use super::{
 };
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::store::{ObjectSnapshot, ScanBudget};
-use kubewarm_wire::{JsonBuffer, MediaType};
+use kubewarm_wire::{JsonBuffer, MediaType, StatusError};
 use std::{fmt, ops::ControlFlow, time::Duration};
 
 /// The response to a get or list.
@@ -74,11 +74,28 @@ pub struct ListEncoder {
 
 pub(super) type ListAccessCheck = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// The error that ends a list when its informer loses access. kubewarm closes the connection before the response is
-/// complete, so clients cannot mistake a part for the complete list.
+/// The error that ends a list. kubewarm closes the connection before the response is complete, so clients cannot
+/// mistake a part for the complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("access to the listed objects was lost while the list was sent")]
-pub struct ListAccessLostError;
+pub enum ListEncodingError {
+    /// The informer lost access while kubewarm sent the list.
+    #[error("access to the listed objects was lost while the list was sent")]
+    AccessLost,
+    /// A listed object is damaged.
+    #[error(transparent)]
+    Damaged(#[from] DamagedObjectError),
+}
+
+/// A stored object cannot be decompressed or is not in its encoding, because of a bug or faulty memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a stored object is damaged; restart this replica of kubewarm")]
+pub struct DamagedObjectError;
+
+impl From<DamagedObjectError> for StatusError {
+    fn from(error: DamagedObjectError) -> Self {
+        Self::internal(&error.to_string()).specific_to_cache()
+    }
+}
 
 impl ReadResponse {
     pub(super) fn new(
@@ -128,11 +145,11 @@ impl ListEncoder {
     ///
     /// # Errors
     ///
-    /// [`ListAccessLostError`] if the request can no longer read the informer.
+    /// [`ListEncodingError`] if the request can no longer read the informer, or if an object is damaged.
     pub async fn first_piece(
         &mut self,
         bytes: usize,
-    ) -> Result<(Vec<u8>, bool), ListAccessLostError> {
+    ) -> Result<(Vec<u8>, bool), ListEncodingError> {
         let mut out = Vec::new();
         let has_more = self.fill(bytes + 1, &mut out).await?;
         Ok((out, has_more))
@@ -145,7 +162,7 @@ impl ListEncoder {
     ///
     /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1 MiB of
     /// decompressed objects, even if the response contains only their metadata.
-    pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, ListAccessLostError>> {
+    pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, ListEncodingError>> {
         self.envelope.as_ref()?;
         let most = self.snapshot.objects().saturating_mul(OBJECT_BYTES);
         let mut out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
@@ -158,7 +175,7 @@ impl ListEncoder {
 
     /// Encodes objects until `out` has at least `bytes` bytes. Returns `false` if no object is left to encode.
     /// Bytes after a multiple of [`PIECE_BYTES`] stay in `left` for the next piece.
-    async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListAccessLostError> {
+    async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListEncodingError> {
         out.append(&mut self.left);
         loop {
             self.scan_budget.yield_if_over().await;
@@ -174,9 +191,9 @@ impl ListEncoder {
     }
 
     /// Like [`ListEncoder::fill`], but also stops after 1 MiB of decompressed objects, the limit of `scan_budget`.
-    fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListAccessLostError> {
+    fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListEncodingError> {
         if !(self.has_access)() {
-            return Err(ListAccessLostError);
+            return Err(ListEncodingError::AccessLost);
         }
         let Self {
             envelope: unfinished,
@@ -188,16 +205,24 @@ impl ListEncoder {
             ..
         } = self;
         let Some(envelope) = &*unfinished else { return Ok(false) };
+        let mut written = Ok(());
         let has_more = snapshot.visit_next(|seen| {
-            if !authorized_scope.has(seen.namespace, seen.name) {
-                tracing::error!("an object outside the authorized scope was selected; left out");
-            } else if envelope.write(seen.body, *is_empty, buffer, out) {
+            if authorized_scope.has(seen.namespace, seen.name) {
+                written = envelope.write(seen.body, *is_empty, buffer, out);
                 *is_empty = false;
+            } else {
+                // The query has the namespace and the name of this scope, so this is a bug. The caller may not see the
+                // object.
+                tracing::error!("an object outside the authorized scope was selected; left out");
             }
             scan_budget.charge(seen.body.bytes.len());
-            let has_more = out.len() < bytes && !scan_budget.is_over();
+            let has_more = written.is_ok() && out.len() < bytes && !scan_budget.is_over();
             if has_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
+        written?;
+        if snapshot.is_damaged() {
+            return Err(DamagedObjectError.into());
+        }
         if !has_more {
             envelope.tail(*is_empty, out);
             *unfinished = None;
@@ -306,7 +331,7 @@ mod tests {
         let first = pages.next_piece().await.unwrap().unwrap();
         assert!(!first.is_empty());
         held.store(false, Ordering::Relaxed);
-        assert_eq!(pages.next_piece().await, Some(Err(ListAccessLostError)));
+        assert_eq!(pages.next_piece().await, Some(Err(ListEncodingError::AccessLost)));
         // The informer has lost and regained its access. The list must not continue after such a loss.
         held.store(true, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, None);

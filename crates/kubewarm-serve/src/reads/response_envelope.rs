@@ -1,12 +1,13 @@
 //! Encodes the objects of a response as items of a list, as rows of a `Table` or as a single object.
 
-use super::kind_info::KindInfo;
+use super::{DamagedObjectError, kind_info::KindInfo, row_printer::RowPrinter};
+use crate::metrics::ReadMetrics;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::StoredObject;
 use kubewarm_wire::{
     JsonBuffer, ListEnvelope, MediaType, ObjectBody, ResponseForm, ResponseFormat, TableEnvelope,
-    protobuf::write_list_tail, tables::TablePrinter,
+    protobuf::write_list_tail,
 };
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub(super) enum ResponseEnvelope {
     /// A list in protobuf, and the sum of [`item_length`](kubewarm_wire::protobuf::item_length) for all items.
     ProtobufList(ListEnvelope, usize),
     /// A `Table`. The rows show ages relative to the timestamp.
-    Table(TableEnvelope, TablePrinter, Timestamp),
+    Table(TableEnvelope, RowPrinter, Timestamp),
 }
 
 impl ResponseEnvelope {
@@ -31,13 +32,15 @@ impl ResponseEnvelope {
         next: Option<String>,
         remaining: Option<u64>,
         items_length: usize,
+        metrics: &ReadMetrics,
     ) -> Self {
         let form = format.form;
         let (api_version, name) = (kind.api_version(), Arc::clone(&kind.document.kind));
         let of = match form {
             ResponseForm::Object(part) => part,
             ResponseForm::Table(form) => {
-                let printer = kind.printer();
+                let rows = kind.row_printer(metrics);
+                let printer = &rows.printer;
                 let envelope = TableEnvelope {
                     api_version,
                     kind: name,
@@ -48,7 +51,7 @@ impl ResponseEnvelope {
                     remaining,
                     has_rows_if_empty: printer.has_rows_if_empty(),
                 };
-                return Self::Table(envelope, printer, Timestamp::now());
+                return Self::Table(envelope, rows, Timestamp::now());
             }
         };
         let envelope = ListEnvelope {
@@ -75,33 +78,30 @@ impl ResponseEnvelope {
         }
     }
 
-    /// Writes one object as an item of a list or a row of a `Table`. Returns `false` if kubewarm cannot write it
-    /// because `body` is not an object.
+    /// Writes one object as an item of a list or a row of a `Table`.
+    ///
+    /// # Errors
+    ///
+    /// [`DamagedObjectError`] if `body` is not in its encoding. The response must then fail, because a response without
+    /// the object would be wrong.
     pub(super) fn write(
         &self,
         body: ObjectBody<'_>,
         is_first: bool,
         buffer: &mut JsonBuffer,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Result<(), DamagedObjectError> {
         if let Self::ProtobufList(envelope, _) = self {
             envelope.write_protobuf_item(body.bytes, out);
-            return true;
+            return Ok(());
         }
-        let Some(body) = body.to_json(buffer) else {
-            tracing::error!("an item is left out: the stored object is not in its encoding");
-            return false;
-        };
+        let body = body.to_json(buffer).ok_or(DamagedObjectError)?;
         match self {
             Self::ProtobufList(..) => {}
             Self::List(envelope) if is_first => envelope.write_first_item(body, out),
             Self::List(envelope) => envelope.write_next_item(body, out),
             Self::Table(envelope, printer, now) => {
-                let Some(cells) = printer.row(&envelope.api_version, &envelope.kind, body, *now)
-                else {
-                    tracing::error!(kind = %envelope.kind, "a row is left out: the stored object is not JSON");
-                    return false;
-                };
+                let cells = printer.row(&envelope.api_version, &envelope.kind, body, *now);
                 if is_first {
                     envelope.write_first_row(&cells, body, out);
                 } else {
@@ -109,7 +109,7 @@ impl ResponseEnvelope {
                 }
             }
         }
-        true
+        Ok(())
     }
 
     pub(super) fn tail(&self, is_empty: bool, out: &mut Vec<u8>) {
@@ -121,18 +121,28 @@ impl ResponseEnvelope {
     }
 }
 
-pub(super) fn whole(kind: &KindInfo, object: &StoredObject, format: ResponseFormat) -> Vec<u8> {
+/// Returns the complete response to a get.
+///
+/// # Errors
+///
+/// [`DamagedObjectError`] if the object is not in its encoding.
+pub(super) fn whole(
+    kind: &KindInfo,
+    object: &StoredObject,
+    format: ResponseFormat,
+    metrics: &ReadMetrics,
+) -> Result<Vec<u8>, DamagedObjectError> {
     let body = object.body();
     let mut out = Vec::with_capacity(body.bytes.len() + 128);
     let part = match format.form {
         ResponseForm::Object(part) => part,
         ResponseForm::Table(_) => {
             let version = object.version.clone().unwrap_or_else(|| 0.into());
-            let envelope = ResponseEnvelope::new(kind, format, version, None, None, 0);
+            let envelope = ResponseEnvelope::new(kind, format, version, None, None, 0, metrics);
             envelope.head(&mut out);
-            let is_empty = !envelope.write(body, true, &mut JsonBuffer::default(), &mut out);
-            envelope.tail(is_empty, &mut out);
-            return out;
+            envelope.write(body, true, &mut JsonBuffer::default(), &mut out)?;
+            envelope.tail(false, &mut out);
+            return Ok(out);
         }
     };
     let (api_version, name) = (kind.api_version(), &kind.document.kind);
@@ -142,10 +152,9 @@ pub(super) fn whole(kind: &KindInfo, object: &StoredObject, format: ResponseForm
         }
         MediaType::Json => {
             let mut buffer = JsonBuffer::default();
-            // The informer has checked the object, so it can be written as JSON.
-            let json = body.to_json(&mut buffer).unwrap_or_default();
+            let json = body.to_json(&mut buffer).ok_or(DamagedObjectError)?;
             kubewarm_wire::write_single_object(&api_version, name, json, part, &mut out);
         }
     }
-    out
+    Ok(out)
 }

@@ -1,7 +1,7 @@
 //! Compresses response bodies of more than 128 KiB with gzip if the client accepts gzip, as the API server does.
 //! Compresses a list in pieces, so that the complete list is never in memory.
 
-use crate::reads::ListAccessLostError;
+use crate::reads::ListEncodingError;
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use futures::{Stream, TryStreamExt as _, stream};
@@ -37,7 +37,7 @@ pub(super) fn accepts_gzip(accept_encoding: Option<&[u8]>) -> bool {
 /// after hyper has received the previous compressed bytes.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
-    S: Stream<Item = Result<Bytes, ListAccessLostError>>,
+    S: Stream<Item = Result<Bytes, ListEncodingError>>,
 {
     let encoder = Box::new(GzEncoder::new(Vec::new(), LEVEL));
     stream::try_unfold((Box::pin(pieces), Some(encoder)), |(mut pieces, encoder)| async move {
@@ -128,8 +128,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_truncated_list_gives_an_incomplete_gzip_stream() {
-        let pieces =
-            [Ok(vec![b'x'; LARGE].into()), Err(ListAccessLostError), Ok(vec![b'y'; LARGE].into())];
+        let pieces = [
+            Ok(vec![b'x'; LARGE].into()),
+            Err(ListEncodingError::AccessLost),
+            Ok(vec![b'y'; LARGE].into()),
+        ];
         let parts: Vec<_> = compressed(stream::iter(pieces)).collect().await;
         assert!(parts.last().unwrap().is_err());
         let sent: Vec<_> = parts.into_iter().filter_map(Result::ok).collect();

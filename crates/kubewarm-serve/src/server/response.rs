@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     callers::UserPermits,
-    reads::{self, ListAccessLostError, PIECE_BYTES, ReadBody, ReadSource},
+    reads::{self, ListEncodingError, PIECE_BYTES, ReadBody, ReadSource},
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
@@ -55,12 +55,17 @@ pub(super) async fn objects(
     let of = &answer.source.informer.resource;
     let (first_piece, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
-        ReadBody::List(mut pages) => {
-            let Ok((first_piece, goes_on)) = pages.first_piece(LONG).await else {
-                let lost = StatusError::not_warm(of.group_resource(), 1);
-                return failure(&lost, answer.media_type, is_pretty(request));
-            };
-            (first_piece, goes_on.then_some(pages))
+        ReadBody::List(mut pages) => match pages.first_piece(LONG).await {
+            Ok((first_piece, goes_on)) => (first_piece, goes_on.then_some(pages)),
+            Err(error) => {
+                let failed = match error {
+                    ListEncodingError::AccessLost => StatusError::not_warm(of.group_resource(), 1),
+                    ListEncodingError::Damaged(damaged) => damaged.into(),
+                };
+                return failure(&failed, answer.media_type, is_pretty(request));
+            }
+        },
+    };
         }
     };
     let mut indenter =
@@ -132,9 +137,9 @@ fn with_encoding_permits<S>(
     rest: S,
     sent: usize,
     permits: UserPermits,
-) -> impl Stream<Item = Result<Bytes, ListAccessLostError>>
+) -> impl Stream<Item = Result<Bytes, ListEncodingError>>
 where
-    S: Stream<Item = Result<Bytes, ListAccessLostError>> + 'static,
+    S: Stream<Item = Result<Bytes, ListEncodingError>> + 'static,
 {
     let rest = Box::pin(rest);
     stream::unfold((rest, sent, permits), |(mut rest, bytes, permits)| async move {
@@ -222,7 +227,7 @@ fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> R
 /// Creates a response body that compresses `pieces` with gzip. Adds `Content-Encoding` and `Vary` to `headers`.
 fn compressed(
     headers: &mut HeaderMap,
-    pieces: impl Stream<Item = Result<Bytes, ListAccessLostError>> + 'static,
+    pieces: impl Stream<Item = Result<Bytes, ListEncodingError>> + 'static,
 ) -> ResponseBody {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -305,7 +310,7 @@ mod tests {
         count: usize,
         now: &Rc<Cell<usize>>,
         most: &Rc<Cell<usize>>,
-    ) -> impl Stream<Item = Result<Bytes, ListAccessLostError>> + use<> {
+    ) -> impl Stream<Item = Result<Bytes, ListEncodingError>> + use<> {
         let (now, most) = (Rc::clone(now), Rc::clone(most));
         stream::iter(0..count).then(move |_| {
             let (now, most) = (Rc::clone(&now), Rc::clone(&most));

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     callers::{CallerAdmission, CallerCredentials, CallerRejection},
     metrics::{ClientWatchEnd, OpenClientWatch},
-    reads::{ListAccessLostError, WatchFeed},
+    reads::{ListEncodingError, WatchFeed},
     watcher_registry::WatcherEntry,
 };
 use bytes::Bytes;
@@ -71,7 +71,7 @@ impl WatchSession {
         }
         let pieces = stream::unfold(self, |mut watch| async move {
             let piece = watch.next().await?;
-            Some((Ok::<_, ListAccessLostError>(piece), watch))
+            Some((Ok::<_, ListEncodingError>(piece), watch))
         });
         let body = ResponseBody::streamed(pieces);
         body.keep(permit);

@@ -1,10 +1,14 @@
 //! Reads JSON text with a cursor, without building a document in memory.
 
+mod lenient;
 mod paths;
 mod values;
 
-pub(crate) use self::paths::FieldPathNode;
 pub use self::paths::FieldPathSet;
+pub(crate) use self::{
+    lenient::{LenientValue, has_unread_part},
+    paths::FieldPathNode,
+};
 
 use std::{borrow::Cow, ops::Range};
 
@@ -178,11 +182,16 @@ pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     at.range()
 }
 
+/// Returns the text of a JSON string as Go reads it: each lone surrogate, and each byte that is not UTF-8, becomes
+/// U+FFFD. Returns `None` for an invalid escape.
 pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
-    if !string.contains(&b'\\') {
-        return std::str::from_utf8(string).ok().map(Cow::Borrowed);
+    if !string.contains(&b'\\')
+        && let Ok(text) = std::str::from_utf8(string)
+    {
+        return Some(Cow::Borrowed(text));
     }
-    let quoted = [b"\"", string, b"\""].concat();
+    let mut quoted = Vec::with_capacity(string.len() + 2);
+    lenient::write_string(string, &mut quoted);
     serde_json::from_slice::<String>(&quoted).ok().map(Cow::Owned)
 }
 

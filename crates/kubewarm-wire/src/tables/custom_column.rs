@@ -5,6 +5,7 @@ use super::{
     go_text::{self, GoNumber},
     json_path::JsonPath,
 };
+use crate::json::has_unread_part;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 use serde_json::{Value, json};
@@ -58,6 +59,12 @@ impl CustomColumn {
 
     pub(super) fn is_of_metadata(&self) -> bool {
         self.path.is_of_metadata()
+    }
+
+    /// Whether the column's value can depend on a part of the object that was not read.
+    pub(super) fn has_unread_part(&self, object: &Value) -> bool {
+        let searched = if self.path.has_descent() { Some(object) } else { self.path.first(object) };
+        searched.is_some_and(has_unread_part)
     }
 
     /// Returns the value of the column for an object. Returns null if the column's `jsonPath` finds nothing, or

@@ -2,13 +2,14 @@
 //! rows of all other kinds with the API server's rows.
 
 use super::*;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 
 const NOW: &str = "2026-01-01T01:00:00Z";
 
 fn cells(group: &str, version: &str, resource: &str, object: &Value) -> Value {
     let printer = TablePrinter::built_in(group, version, resource);
     let row = printer.row("v1", "Kind", object.to_string().as_bytes(), NOW.parse().unwrap());
-    let row: Value = serde_json::from_str(&format!("{{{}}}", row.unwrap())).unwrap();
+    let row: Value = serde_json::from_str(&format!("{{{}}}", row.members)).unwrap();
     row["cells"].clone()
 }
 
@@ -143,7 +144,7 @@ fn the_row_of_a_completed_pod_has_a_condition() {
     let printer = TablePrinter::built_in("", "v1", "pods");
     let row = |phase: &str| {
         let object = json!({"status": {"phase": phase}}).to_string();
-        printer.row("v1", "Pod", object.as_bytes(), NOW.parse().unwrap()).unwrap()
+        printer.row("v1", "Pod", object.as_bytes(), NOW.parse().unwrap()).members
     };
     assert!(row("Failed").contains(r#""conditions":[{"#) && row("Succeeded").contains("Completed"));
     assert!(!row("Running").contains("conditions"));
@@ -193,4 +194,46 @@ fn autoscalers_name_two_metrics_and_count_the_others() {
         "cpu: 7%/80%, <unknown>/10 + 1 more..."
     );
     assert_eq!(text(&[&external], &[]), "<unknown>/3");
+}
+
+#[test]
+fn every_object_has_a_row_and_a_cell_that_cannot_be_computed_is_empty() {
+    let column = |name: &str, path: &str| {
+        CustomColumn::new(&CustomResourceColumnDefinition {
+            name: name.to_owned(),
+            type_: "string".to_owned(),
+            json_path: path.to_owned(),
+            ..CustomResourceColumnDefinition::default()
+        })
+        .unwrap()
+    };
+    let columns =
+        [column("Text", ".spec.text"), column("Deep", ".spec.x"), column("All", ".spec..b")];
+    let custom = TablePrinter::custom(columns.into());
+    let deep = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+    let object = |x: &str| {
+        format!(r#"{{"metadata":{{"name":"a"}},"spec":{{"a":{{"b":2}},"text":"t","x":{x}}}}}"#)
+    };
+    for (stored, cells, is_complete) in [
+        (object("[[1]]"), json!(["a", "t", "[[1]]", "2"]), true),
+        (object(r#""\ud800""#), json!(["a", "t", "\u{fffd}", "2"]), true),
+        (object(&deep(125)), json!(["a", "t", deep(125), "2"]), true),
+        (object(&deep(126)), json!(["a", "t", null, null]), false),
+        (object(&deep(100_000)), json!(["a", "t", null, null]), false),
+        (object("tru"), json!(["a", null, null, null]), false),
+    ] {
+        let row = custom.row("v1", "Gadget", stored.as_bytes(), NOW.parse().unwrap());
+        let shown: Value = serde_json::from_str(&format!("{{{}}}", row.members)).unwrap();
+        assert_eq!(
+            (&shown["cells"], !row.has_uncomputed_cell),
+            (&cells, is_complete),
+            "{stored:.60}"
+        );
+    }
+    // The cells of built-in kinds show no deep parts.
+    let revision = r#"{"metadata":{"name":"r"},"data":{"s":"\ud800","n":1e999},"revision":3}"#;
+    let printer = TablePrinter::built_in("apps", "v1", "controllerrevisions");
+    let row = printer.row("v1", "ControllerRevision", revision.as_bytes(), NOW.parse().unwrap());
+    assert!(row.members.starts_with(r#""cells":["r","<none>",3,"#), "{row:?}");
+    assert!(!row.has_uncomputed_cell);
 }

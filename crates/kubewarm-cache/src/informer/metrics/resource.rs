@@ -205,7 +205,7 @@ impl ResourceMetrics {
             )?,
             store_decode_errors: new.counter(
                 "kubewarm_store_decode_errors_total",
-                "Stored objects that kubewarm could not decode and left out. Each is a bug.",
+                "Stored objects that kubewarm could not decode. Each is a bug.",
             )?,
             resource_version_rollbacks: new.counter(
                 "kubewarm_resource_version_rollbacks_total",

@@ -45,6 +45,7 @@ pub struct ObjectSnapshot {
     /// Number of objects, at the front of `rows`, that meet all conditions of the query.
     met: usize,
     next: usize,
+    is_damaged: bool,
 }
 
 impl StoreReader {
@@ -102,6 +103,7 @@ impl StoreReader {
             limit: limit.unwrap_or(usize::MAX),
             met: 0,
             next: 0,
+            is_damaged: false,
         }
     }
 }
@@ -228,12 +230,13 @@ impl ObjectSnapshot {
         if self.untested.is_everything() {
             return false;
         }
-        let Self { store, rows, untested, limit, met, next, .. } = self;
+        let Self { store, rows, untested, limit, met, next, is_damaged, .. } = self;
         let end = rows.len().min(*next + ROWS_A_STEP);
         let mut scan_budget = ScanBudget::default();
         store.dictionary_group.contexts.with(|context, body| {
             while *met < *limit && *next < end && !scan_budget.is_over() {
                 let seen = rows.seen(*next, store, context, body);
+                *is_damaged |= seen.is_none();
                 scan_budget.charge(seen.map_or(0, |seen| seen.body.bytes.len()));
                 let mut fields = BodyFieldCache::default();
                 if seen.is_some_and(|seen| untested.selects(seen.body, &mut fields)) {
@@ -250,6 +253,12 @@ impl ObjectSnapshot {
         goes_on
     }
 
+    /// Whether an object could not be decompressed, so that the snapshot lacks it. A response must then fail.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.is_damaged
+    }
+
     /// Calls `visit` for each object in key order, until `visit` returns `Break`. Returns whether objects are left.
     ///
     /// The snapshot decompresses every object into the same buffer, so that the buffer stays in the processor's cache.
@@ -261,13 +270,14 @@ impl ObjectSnapshot {
         &mut self,
         mut visit: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>,
     ) -> bool {
-        let (store, rows) = (&self.store, &mut self.rows);
+        let Self { store, rows, is_damaged, .. } = self;
         store.dictionary_group.contexts.with(|context, body| {
             let mut flow = ControlFlow::Continue(());
             while flow.is_continue() && rows.len() > 0 {
                 rows.fetch_ahead();
-                if let Some(seen) = rows.seen(0, store, context, body) {
-                    flow = visit(seen);
+                match rows.seen(0, store, context, body) {
+                    Some(seen) => flow = visit(seen),
+                    None => *is_damaged = true,
                 }
                 rows.drop_first();
             }

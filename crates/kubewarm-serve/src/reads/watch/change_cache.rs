@@ -1,6 +1,7 @@
 //! Decompresses and encodes each change of an object only once for all client watches.
 
 use super::event_encoder::EventEncoder;
+use crate::reads::DamagedObjectError;
 use bytes::Bytes;
 use kubewarm_cache::store::{BodyFieldCache, EventLogFollower, ObjectQuery, StoreChange};
 use kubewarm_wire::{EventType, JsonBuffer, ObjectBody};
@@ -92,7 +93,11 @@ impl ChangeCache {
     }
 
     /// Returns the encoded line of one event. The first watch that needs the line encodes it for all watches with
-    /// an equal encoder. `None` if the event cannot be encoded.
+    /// an equal encoder.
+    ///
+    /// # Errors
+    ///
+    /// [`DamagedObjectError`] if the event cannot be encoded.
     pub(super) fn line(
         &self,
         opened: &UnpackedChange,
@@ -100,28 +105,29 @@ impl ChangeCache {
         by: &Arc<EventEncoder>,
         is_first: bool,
         follower: &EventLogFollower,
-    ) -> Option<Bytes> {
+    ) -> Result<Bytes, DamagedObjectError> {
         let mut written = opened.written.lock();
         let is_same = |it: &&EncodedEvent| (it.of, it.is_first) == (of, is_first) && it.by == *by;
         if let Some(known) = written.iter().find(is_same) {
-            return Some(known.line.clone());
+            return Ok(known.line.clone());
         }
+        let body = match of {
+            EventType::Added | EventType::Modified => opened.now(follower),
+            EventType::Deleted => opened.before(follower),
+        };
+        let body = body.ok_or(DamagedObjectError)?;
         let bytes = match of {
-            EventType::Added | EventType::Modified => Cow::Borrowed(opened.now(follower)?.bytes),
-            EventType::Deleted => {
-                opened.before(follower)?.with_end_version(opened.change.version())
-            }
+            EventType::Added | EventType::Modified => Cow::Borrowed(body.bytes),
+            EventType::Deleted => body.with_end_version(opened.change.version()),
         };
         let stored = ObjectBody { encoding: opened.change.encoding(), bytes: &bytes };
         let mut line = Vec::with_capacity(bytes.len() + 128);
-        if !by.event(of, stored, is_first, &mut JsonBuffer::default(), &mut line) {
-            return None;
-        }
+        by.event(of, stored, is_first, &mut JsonBuffer::default(), &mut line)?;
         let line = Bytes::from(line);
         written.push(EncodedEvent { of, is_first, by: Arc::clone(by), line: line.clone() });
         drop(written);
         self.weigh(opened);
-        Some(line)
+        Ok(line)
     }
 
     /// Returns the events that the change causes in a watch with the selectors of `query`. As in the API server, an
@@ -208,6 +214,14 @@ impl UnpackedChange {
     /// The size in bytes of the decompressed objects before and after the change.
     pub(super) fn unpacked(&self) -> usize {
         self.before.unpacked() + self.now.unpacked()
+    }
+
+    /// Whether an object before or after the change could not be decompressed. The events of the change are then
+    /// unknown.
+    pub(super) fn is_damaged(&self) -> bool {
+        let is_lost = |side: &ChangedObject| side.bytes.get().is_some_and(Option::is_none);
+        (self.change.has_previous() && is_lost(&self.before))
+            || (self.change.exists() && is_lost(&self.now))
     }
 
     fn bytes(&self) -> usize {

@@ -2,8 +2,11 @@
 
 use super::{change_cache::ChangeCache, event_encoder::EventEncoder, feed::WatchProgress};
 use crate::{
-    metrics::ClientWatchEnd,
-    reads::{authorized_scope::AuthorizedScope, kind_info::KindInfo, read_response::PIECE_BYTES},
+    metrics::{ClientWatchEnd, ReadMetrics},
+    reads::{
+        DamagedObjectError, authorized_scope::AuthorizedScope, kind_info::KindInfo,
+        read_response::PIECE_BYTES,
+    },
 };
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
@@ -72,13 +75,14 @@ impl WatchCursor {
         query: ObjectQuery,
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
+        metrics: &ReadMetrics,
     ) -> Self {
         let needs_initial_bookmark =
             initial.is_some() && request.watch.as_ref().is_some_and(|it| it.bookmarks);
         Self {
             allowed,
             query,
-            lines: Arc::new(EventEncoder::new(kind, format)),
+            lines: Arc::new(EventEncoder::new(kind, format, metrics)),
             media_type: format.media_type,
             buffer: JsonBuffer::default(),
             follower,
@@ -111,8 +115,10 @@ impl WatchCursor {
 
     /// Produces the next events of the watch. Stops after about 1 MiB of decompressed objects.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
-        if let Some(piece) = self.next_initial_objects() {
-            return WatchStep::Piece(piece);
+        match self.next_initial_objects() {
+            Ok(None) => {}
+            Ok(Some(piece)) => return WatchStep::Piece(piece),
+            Err(damaged) => return self.end_with(damaged, &[]),
         }
         let complete =
             if self.needs_initial_bookmark { self.position.lock().clone() } else { None };
@@ -124,25 +130,37 @@ impl WatchCursor {
     }
 
     /// Encodes the next initial objects; `None` if the watch has encoded all initial objects.
-    fn next_initial_objects(&mut self) -> Option<WatchChunk> {
+    fn next_initial_objects(&mut self) -> Result<Option<WatchChunk>, DamagedObjectError> {
         let Self { allowed, lines: by, buffer, is_first, scan_budget, initial, .. } = self;
-        let (snapshot, _) = initial.as_mut()?;
+        let Some((snapshot, _)) = initial.as_mut() else { return Ok(None) };
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
+        let mut written = Ok(());
         let has_more = snapshot.visit_next(|seen| {
-            if allowed.has(seen.namespace, seen.name)
-                && by.event(EventType::Added, seen.body, *is_first, buffer, &mut lines)
-            {
+            // The caller may not see an object outside this scope.
+            if allowed.has(seen.namespace, seen.name) {
+                written = by.event(EventType::Added, seen.body, *is_first, buffer, &mut lines);
                 *is_first = false;
                 events += 1;
             }
             scan_budget.charge(seen.body.bytes.len());
-            let has_more = lines.len() < PIECE_BYTES && !scan_budget.is_over();
+            let has_more = written.is_ok() && lines.len() < PIECE_BYTES && !scan_budget.is_over();
             if has_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
+        written?;
+        if snapshot.is_damaged() {
+            return Err(DamagedObjectError);
+        }
         if !has_more {
             *self.position.lock() = self.initial.take().map(|(_, version)| version);
         }
-        Some(WatchChunk { lines: lines.into(), events })
+        Ok(Some(WatchChunk { lines: lines.into(), events }))
+    }
+
+    /// Ends the watch after the lines `piece`. The client would miss an event about a damaged object.
+    fn end_with(&self, damaged: DamagedObjectError, piece: &[Bytes]) -> WatchStep {
+        let failure = error(&damaged.into(), self.media_type);
+        let last = joined(&[piece, &[failure.lines]].concat());
+        WatchStep::End(ClientWatchEnd::Expired, Some(last))
     }
 
     fn next_changes(&mut self, shared: &ChangeCache) -> WatchStep {
@@ -154,7 +172,9 @@ impl WatchCursor {
             }
             match self.follower.next_event() {
                 FollowerEvent::Change(change) => {
-                    self.add(change, shared, &mut piece);
+                    if let Err(damaged) = self.add(change, shared, &mut piece) {
+                        return self.end_with(damaged, &piece);
+                    }
                 }
                 // The watch first sends the event lines that it has collected. The next call of `next_event`
                 // returns the same result again.
@@ -172,23 +192,29 @@ impl WatchCursor {
     }
 
     /// Appends to `piece`, the lines to send next, the events that `change` causes in this watch.
-    fn add(&mut self, change: Arc<StoreChange>, shared: &ChangeCache, piece: &mut Vec<Bytes>) {
+    fn add(
+        &mut self,
+        change: Arc<StoreChange>,
+        shared: &ChangeCache,
+        piece: &mut Vec<Bytes>,
+    ) -> Result<(), DamagedObjectError> {
         if !self.allowed.has(change.namespace(), change.name()) {
-            return;
+            return Ok(());
         }
         let opened = shared.get_or_insert(change);
         let events = shared.events(&opened, &self.query, &self.follower);
+        if opened.is_damaged() {
+            return Err(DamagedObjectError);
+        }
         for event in events.into_iter().flatten() {
-            let line = shared.line(&opened, event, &self.lines, self.is_first, &self.follower);
-            if let Some(line) = line {
-                self.is_first = false;
-                piece.push(line);
-                *self.position.lock() = Some(opened.change().version().clone());
-            }
+            piece.push(shared.line(&opened, event, &self.lines, self.is_first, &self.follower)?);
+            self.is_first = false;
+            *self.position.lock() = Some(opened.change().version().clone());
         }
         // The objects before and after the change count against this watch's scan budget, even if another watch has
         // already decompressed them.
         self.scan_budget.charge(opened.unpacked());
+        Ok(())
     }
 
     /// Writes a bookmark for `version`, a resource version at which the store is complete. Returns `None` if the
@@ -237,7 +263,7 @@ pub(super) fn error(failure: &StatusError, media_type: MediaType) -> WatchChunk 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{authorized_scope, informer, kind, parse_request};
+    use crate::reads::fixtures::{authorized_scope, informer, kind, metrics, parse_request};
     use futures::FutureExt as _;
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,
@@ -278,8 +304,8 @@ mod tests {
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
     ) -> WatchCursor {
         let format = ResponseFormat::json(request.form);
-        let allowed = authorized_scope(request);
-        WatchCursor::new(&kind(""), request, format, allowed, query, follower, initial)
+        let (allowed, metrics) = (authorized_scope(request), metrics());
+        WatchCursor::new(&kind(""), request, format, allowed, query, follower, initial, &metrics)
     }
 
     #[tokio::test]

@@ -1,11 +1,14 @@
 //! Encodes the events of a watch, with whole objects or with `Table`s.
 
-use crate::reads::kind_info::KindInfo;
+use crate::{
+    metrics::ReadMetrics,
+    reads::{DamagedObjectError, kind_info::KindInfo, row_printer::RowPrinter},
+};
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{
     BookmarkKind, EventType, JsonBuffer, MediaType, ObjectBody, ObjectForm, ResponseForm,
-    ResponseFormat, TableEnvelope, TableForm, protobuf, tables::TablePrinter,
+    ResponseFormat, TableEnvelope, TableForm, protobuf,
 };
 use std::sync::Arc;
 
@@ -20,23 +23,29 @@ pub(super) struct EventEncoder {
     media_type: MediaType,
     /// The form of `Table`s and the printer of their rows; `None` if events contain objects. Each event has a
     /// `Table` of one row. Ages in the row are relative to the time of encoding.
-    rows: Option<(TableForm, TablePrinter)>,
+    rows: Option<(TableForm, RowPrinter)>,
 }
 
 impl EventEncoder {
-    pub(super) fn new(kind: &KindInfo, format: ResponseFormat) -> Self {
+    pub(super) fn new(kind: &KindInfo, format: ResponseFormat, metrics: &ReadMetrics) -> Self {
         let ResponseFormat { media_type, form } = format;
         let (of, rows) = match form {
             ResponseForm::Object(part) => (part, None),
-            ResponseForm::Table(form) => (ObjectForm::Full, Some((form, kind.printer()))),
+            ResponseForm::Table(form) => {
+                (ObjectForm::Full, Some((form, kind.row_printer(metrics))))
+            }
         };
         let (api_version, kind) = (kind.api_version(), Arc::clone(&kind.document.kind));
         Self { api_version, kind, of, media_type, rows }
     }
 
-    /// Writes an event about the object `stored`. Returns `false` if kubewarm cannot write the event because `stored`
-    /// is not an object. Only the first event of a watch contains the table's columns, because clients keep the
-    /// columns of the first event.
+    /// Writes an event about the object `stored`. Only the first event of a watch contains the table's columns, because
+    /// clients keep the columns of the first event.
+    ///
+    /// # Errors
+    ///
+    /// [`DamagedObjectError`] if `stored` is not in its encoding. The watch must then end, because the client would miss
+    /// the event.
     pub(super) fn event(
         &self,
         of: EventType,
@@ -44,18 +53,19 @@ impl EventEncoder {
         is_first: bool,
         buffer: &mut JsonBuffer,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Result<(), DamagedObjectError> {
         if self.media_type == MediaType::Protobuf {
             self.message(of.as_str(), stored.bytes, out);
-            return true;
+            return Ok(());
         }
-        let Some(stored) = stored.to_json(buffer) else { return false };
-        let Some((form, printer)) = &self.rows else {
-            kubewarm_wire::write_event(of, |out| self.object(stored, out), out);
-            return true;
-        };
-        let row = self.row(*form, printer, stored, is_first);
-        row.map(|row| kubewarm_wire::write_event(of, row, out)).is_some()
+        let stored = stored.to_json(buffer).ok_or(DamagedObjectError)?;
+        match &self.rows {
+            None => kubewarm_wire::write_event(of, |out| self.object(stored, out), out),
+            Some((form, rows)) => {
+                kubewarm_wire::write_event(of, self.row(*form, rows, stored, is_first), out);
+            }
+        }
+        Ok(())
     }
 
     /// Writes a bookmark for the resource version `version`. As in the API server, a bookmark in a watch of
@@ -72,7 +82,7 @@ impl EventEncoder {
             return self.message("BOOKMARK", &stored, out);
         }
         let stored = kubewarm_wire::bookmark_object(version, bookmark);
-        let Some((form, printer)) = &self.rows else {
+        let Some((form, rows)) = &self.rows else {
             return kubewarm_wire::write_bookmark(|out| self.object(&stored, out), out);
         };
         let mut form = *form;
@@ -81,9 +91,7 @@ impl EventEncoder {
             // object's metadata even if the client requests rows without objects.
             form.object.get_or_insert(ObjectForm::Metadata(form.version));
         }
-        if let Some(row) = self.row(form, printer, &stored, is_first) {
-            kubewarm_wire::write_bookmark(row, out);
-        }
+        kubewarm_wire::write_bookmark(self.row(form, rows, &stored, is_first), out);
     }
 
     /// Writes an event in protobuf.
@@ -95,38 +103,35 @@ impl EventEncoder {
         kubewarm_wire::write_object(&self.api_version, &self.kind, stored, self.of, out);
     }
 
-    /// Returns a function that writes the object as a `Table` of one row; `None` if the object is not JSON.
+    /// Returns a function that writes the object as a `Table` of one row.
     fn row<'s>(
         &self,
         form: TableForm,
-        printer: &TablePrinter,
+        rows: &RowPrinter,
         stored: &'s [u8],
         is_first: bool,
-    ) -> Option<impl FnOnce(&mut Vec<u8>) + use<'s>> {
+    ) -> impl FnOnce(&mut Vec<u8>) + use<'s> {
         let Self { api_version, kind, .. } = self;
-        let Some(cells) = printer.row(api_version, kind, stored, Timestamp::now()) else {
-            tracing::error!(%kind, "an event is left out: the stored object is not JSON");
-            return None;
-        };
+        let cells = rows.row(api_version, kind, stored, Timestamp::now());
         let envelope = TableEnvelope {
             api_version: Arc::clone(api_version),
             kind: Arc::clone(kind),
             form,
-            columns: if is_first { printer.columns().into() } else { "null".into() },
+            columns: if is_first { rows.printer.columns().into() } else { "null".into() },
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
             // This field has no effect, because the `Table` of an event always has one row.
             has_rows_if_empty: true,
         };
-        Some(move |out: &mut Vec<u8>| envelope.write_single_row_table(&cells, stored, out))
+        move |out: &mut Vec<u8>| envelope.write_single_row_table(&cells, stored, out)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::kind;
+    use crate::reads::fixtures::{kind, metrics};
     use kubewarm_wire::MetaVersion;
     use serde_json::{Value, json};
 
@@ -140,7 +145,7 @@ mod tests {
     }
 
     fn rows(object: Option<ObjectForm>) -> EventEncoder {
-        EventEncoder::new(&kind(""), ResponseFormat::json(table(object)))
+        EventEncoder::new(&kind(""), ResponseFormat::json(table(object)), &metrics())
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
@@ -157,12 +162,12 @@ mod tests {
         stored: &[u8],
         is_first: bool,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Result<(), DamagedObjectError> {
         lines.event(of, ObjectBody::json(stored), is_first, &mut JsonBuffer::default(), out)
     }
 
     fn event(lines: &EventEncoder, stored: &[u8], is_first: bool) -> Value {
-        written(|out| assert!(encode(lines, EventType::Modified, stored, is_first, out)))
+        written(|out| encode(lines, EventType::Modified, stored, is_first, out).unwrap())
     }
 
     #[test]
@@ -210,17 +215,29 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_are_not_json_are_left_out() {
-        let mut out = Vec::new();
-        assert!(!encode(&rows(None), EventType::Added, b"{", true, &mut out));
-        assert!(out.is_empty());
+    fn an_object_that_is_not_json_has_a_row_with_its_name() {
+        let event = event(&rows(None), br#"{"metadata":{"name":"a"},"spec":tru}"#, true);
+        let cells = event["object"]["rows"][0]["cells"].as_array().unwrap();
+        assert_eq!((&cells[0], cells[1..].iter().all(Value::is_null)), (&json!("a"), true));
+        let columns = &event["object"]["columnDefinitions"];
+        assert_eq!(columns.as_array().unwrap().len(), cells.len());
+    }
+
+    #[test]
+    fn an_event_about_a_damaged_object_is_an_error() {
+        let pod = kubewarm_wire::protobuf::message_of_kind("v1", "Pod").unwrap();
+        let encoding = kubewarm_api::model::ObjectEncoding::Protobuf(pod);
+        let damaged = ObjectBody { encoding, bytes: b"\x0a\x7f" };
+        let (mut buffer, mut out) = (JsonBuffer::default(), Vec::new());
+        let written = rows(None).event(EventType::Added, damaged, true, &mut buffer, &mut out);
+        assert_eq!(written, Err(DamagedObjectError));
     }
 
     #[test]
     fn watches_with_the_same_columns_and_form_have_equal_encodings() {
         assert_eq!(rows(None), rows(None));
         assert_ne!(rows(None), rows(Some(ObjectForm::Full)));
-        let plain = |form| EventEncoder::new(&kind(""), ResponseFormat::json(form));
+        let plain = |form| EventEncoder::new(&kind(""), ResponseFormat::json(form), &metrics());
         assert_ne!(
             plain(ResponseForm::Object(ObjectForm::Full)),
             plain(ResponseForm::Object(METADATA))
@@ -228,6 +245,7 @@ mod tests {
         // A built-in kind and a custom resource have different columns, so their `EventEncoder`s are not equal.
         let table = ResponseFormat::json(table(Some(METADATA)));
         let custom = kind("spec.x");
-        assert_ne!(EventEncoder::new(&custom, table), EventEncoder::new(&kind(""), table));
+        let of = |kind: &KindInfo| EventEncoder::new(kind, table, &metrics());
+        assert_ne!(of(&custom), of(&kind("")));
     }
 }

@@ -87,6 +87,7 @@ impl ReadService {
                     query,
                     follower,
                     initial,
+                    &self.dependencies.metrics,
                 ),
                 timing: WatchDeadlines::new(watching, Instant::now()),
             })

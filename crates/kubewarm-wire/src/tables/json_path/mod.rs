@@ -5,9 +5,10 @@ mod tests;
 
 use serde_json::Value;
 
-/// Maximum depth to which a recursive descent (`..`) searches in an object. Also the maximum nesting of paths in
-/// filters.
+/// Maximum nesting of paths in filters.
 const MAX_DEPTH: usize = 64;
+/// Maximum depth to which a recursive descent (`..`) searches in an object. A parsed object is never deeper.
+const MAX_DESCENT: usize = 128;
 /// Maximum number of values that a path can find after each of its steps. The limit is necessary, because a path
 /// can find the same value many times.
 const MAX_FOUND: usize = 4096;
@@ -130,6 +131,21 @@ impl JsonPath {
     /// metadata.
     pub(super) fn is_of_metadata(&self) -> bool {
         matches!(self.0.first(), Some(JsonPathStep::Field(name)) if name == "metadata")
+    }
+
+    /// Whether the path searches all values inside a value (`..`).
+    pub(super) fn has_descent(&self) -> bool {
+        self.0.iter().any(|step| match step {
+            JsonPathStep::Descend => true,
+            JsonPathStep::Union(paths) => paths.iter().any(Self::has_descent),
+            JsonPathStep::Filter { left, test } => {
+                left.has_descent() || test.as_ref().is_some_and(|(_, right)| right.has_descent())
+            }
+            JsonPathStep::Field(_)
+            | JsonPathStep::Any
+            | JsonPathStep::Slice(_)
+            | JsonPathStep::Literal(_) => false,
+        })
     }
 
     pub(super) fn first<'a>(&'a self, object: &'a Value) -> Option<&'a Value> {
@@ -267,7 +283,7 @@ fn within(value: &Value) -> Vec<&Value> {
 /// Adds `value` and all values inside it to `found`, except scalars and empty objects and lists.
 fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
     let inner = within(value);
-    if inner.is_empty() || depth > MAX_DEPTH || found.len() > MAX_FOUND {
+    if inner.is_empty() || depth > MAX_DESCENT || found.len() > MAX_FOUND {
         return;
     }
     found.push(value);

@@ -1,0 +1,173 @@
+//! Parses JSON that the API server accepts and `serde_json` rejects: deep nesting, lone surrogates, bytes that are not
+//! UTF-8, and numbers beyond a float.
+
+use super::JsonCursor;
+use serde_json::Value;
+
+/// Number of nested lists and objects that [`LenientValue`] keeps. `serde_json` reads at most 127, and functions
+/// recurse through the values.
+const MAX_DEPTH: usize = 100;
+/// The only member of the object that stands for an unread part. If an object of a client has this member too, only
+/// the cells of that object are empty.
+const UNREAD: &str = "\0unread";
+/// [`UNREAD`] in JSON.
+const UNREAD_JSON: &[u8] = br#"{"\u0000unread":0}"#;
+
+/// A JSON value, and whether parts of it can be unread.
+#[derive(Debug)]
+pub(crate) struct LenientValue {
+    pub(crate) value: Value,
+    /// Whether [`has_unread_part`] can find an unread part in the value.
+    pub(crate) is_repaired: bool,
+}
+
+impl LenientValue {
+    /// Parses `text`. Only for text that `serde_json` rejects, the value lacks the parts below [`MAX_DEPTH`] and
+    /// numbers beyond a float. Strings are read as in Go. Returns `None` if `text` is not JSON.
+    ///
+    /// # Cost
+    ///
+    /// The cost of `serde_json`; for text that it rejects, twice this cost and a copy of the text. Never recurses
+    /// deeper than 127 levels.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        if let Ok(value) = serde_json::from_slice(text) {
+            return Some(Self { value, is_repaired: false });
+        }
+        let value = serde_json::from_slice(&repair(text)?).ok()?;
+        Some(Self { value, is_repaired: true })
+    }
+}
+
+/// Whether a part of `value` was not read.
+pub(crate) fn has_unread_part(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            fields.contains_key(UNREAD) || fields.values().any(has_unread_part)
+        }
+        Value::Array(items) => items.iter().any(has_unread_part),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Copies JSON, and replaces what `serde_json` rejects. Does not recurse.
+fn repair(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let (mut at, mut depth) = (JsonCursor::new(text), 0);
+    while let Some(byte) = at.peek() {
+        match byte {
+            b'"' => write_string(at.string()?, &mut out),
+            b'{' | b'[' if depth == MAX_DEPTH => {
+                at.skip()?;
+                out.extend_from_slice(UNREAD_JSON);
+            }
+            b'{' | b'[' | b'}' | b']' | b',' | b':' => {
+                match byte {
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => depth = depth.checked_sub(1)?,
+                    _ => {}
+                }
+                at.step();
+                out.push(byte);
+            }
+            _ => {
+                let scalar = at.raw()?;
+                let is_number = matches!(byte, b'-' | b'0'..=b'9');
+                let is_read = !is_number || serde_json::from_slice::<Value>(scalar).is_ok();
+                out.extend_from_slice(if is_read { scalar } else { UNREAD_JSON });
+            }
+        }
+    }
+    Some(out)
+}
+
+/// Appends a JSON string with its quotes. `string` is the text between the quotes, with its escapes. Each escape of a
+/// lone surrogate, and each byte that is not UTF-8, becomes `\ufffd`, as Go reads them.
+pub(super) fn write_string(string: &[u8], out: &mut Vec<u8>) {
+    const REPLACEMENT: &[u8] = br"\ufffd";
+    out.push(b'"');
+    for chunk in string.utf8_chunks() {
+        let mut rest = chunk.valid().as_bytes();
+        while let Some(start) = memchr::memchr(b'\\', rest) {
+            let (before, escape) = rest.split_at(start);
+            out.extend_from_slice(before);
+            let pair = (code_unit(escape), escape.get(6..).and_then(code_unit));
+            let (written, length) = match pair {
+                (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (escape.get(..12), 12),
+                (Some(0xd800..=0xdfff), _) => (Some(REPLACEMENT), 6),
+                _ => (escape.get(..2), 2),
+            };
+            out.extend_from_slice(written.unwrap_or(escape));
+            rest = escape.get(length..).unwrap_or_default();
+        }
+        out.extend_from_slice(rest);
+        chunk.invalid().iter().for_each(|_| out.extend_from_slice(REPLACEMENT));
+    }
+    out.push(b'"');
+}
+
+/// Returns the UTF-16 code unit of an escape such as `\ud800` at the start of `text`.
+fn code_unit(text: &[u8]) -> Option<u16> {
+    let digits = text.strip_prefix(br"\u")?.get(..4)?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn parsed(text: &[u8]) -> Option<(Value, bool)> {
+        LenientValue::parse(text).map(|it| (it.value, it.is_repaired))
+    }
+
+    #[test]
+    fn strings_are_read_as_in_go() {
+        for (text, expected) in [
+            (&br#""\ud800""#[..], "\u{fffd}"),
+            (br#""a\udc00b""#, "a\u{fffd}b"),
+            (br#""\ud83d\ude00\uD83D\uDE00""#, "\u{1f600}\u{1f600}"),
+            (br#""\ud800\ud800\u0041\ud800\n""#, "\u{fffd}\u{fffd}A\u{fffd}\n"),
+            (br#""\\ud800\"""#, "\\ud800\""),
+            (b"\"a\xff\xe2\x80b\"", "a\u{fffd}\u{fffd}\u{fffd}b"),
+        ] {
+            let (value, _) = parsed(text).unwrap();
+            assert_eq!(value, json!(expected), "{}", text.escape_ascii());
+        }
+        assert_eq!(parsed(br#""\x""#), None);
+        assert_eq!(
+            parsed(br#"{"\ud800":"\ud800"}"#),
+            Some((json!({"\u{fffd}": "\u{fffd}"}), true))
+        );
+    }
+
+    #[test]
+    fn parts_that_are_too_deep_or_too_large_are_unread() {
+        let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        for depth in [127, 128, 10_000, 500_000] {
+            let text = format!(r#"{{"a":1,"deep":{},"b":[2]}}"#, deep(depth - 1));
+            let LenientValue { value, is_repaired } = LenientValue::parse(text.as_bytes()).unwrap();
+            assert_eq!((&value["a"], &value["b"]), (&json!(1), &json!([2])), "{depth}");
+            assert_eq!((is_repaired, has_unread_part(&value["deep"])), (depth > 127, depth > 127));
+            assert!(!has_unread_part(&value["b"]));
+        }
+        let (value, _) = parsed(br#"{"n":[1e999,-1e999],"m":1e9}"#).unwrap();
+        assert!(has_unread_part(&value["n"]) && value["m"] == json!(1e9));
+    }
+
+    #[test]
+    fn text_that_is_not_json_is_none() {
+        for text in ["", "{", "]", "[\"", r#"{"a":}"#, "{} {}", &"[".repeat(200_000)] {
+            assert_eq!(parsed(text.as_bytes()), None, "{text:.9}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>, text in r#"[\[\]{}",:\\ud8c0e1 ]{0,60}"#) {
+            for text in [&bytes[..], text.as_bytes()] {
+                let _ = LenientValue::parse(text);
+            }
+        }
+    }
+}
