@@ -85,7 +85,7 @@ fn message(informer: &ObservedInformer<'_>, context: MessageContext<'_>) -> Opti
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })
 }
 
-/// Returns a problem if the API server is newer than kubewarm's field tables.
+/// Returns a problem if kubewarm cannot read the kind in protobuf.
 fn read_as_json(target: &ObservedTarget<'_>) -> Option<TargetProblem> {
     let reports = target.informers.iter().filter_map(ObservedInformer::report);
     let cause = reports.into_iter().find_map(|report| report.json_fallback.as_deref())?;
@@ -101,7 +101,11 @@ fn undecodable(target: &ObservedTarget<'_>) -> impl Iterator<Item = TargetProble
     reports.flat_map(|(namespace, report)| {
         report.undecodable.iter().map(move |found| TargetProblem {
             object: sentence::bounded(found.object.to_string(), MAX_OBJECT),
-            ..problem(namespace, UNDECODABLE, format!("not served: {}", found.problem))
+            ..problem(
+                namespace,
+                UNDECODABLE,
+                format!("lists that would contain it get 500: {}", found.problem),
+            )
         })
     })
 }

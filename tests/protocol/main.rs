@@ -13,6 +13,7 @@ mod forecast;
 mod freshness_checks;
 mod history;
 mod identities;
+mod incomplete;
 mod limits;
 mod lists;
 mod memory;

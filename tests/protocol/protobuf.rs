@@ -201,6 +201,39 @@ async fn an_unknown_field_in_an_event_ends_watches_and_makes_the_informer_list_i
     assert_eq!(world.fallbacks(), 1);
 }
 
+/// A `ConfigMap` whose name is not UTF-8.
+fn with_bad_name(version: u32) -> Vec<u8> {
+    let mut object = message("b", version);
+    let at = object.iter().position(|byte| *byte == b'b').unwrap();
+    object[at] = 0xff;
+    object
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_utf8_makes_the_informer_list_in_json() {
+    let world = ProtobufEngine::start(|asked| match (asked.kind, asked.accepts_protobuf) {
+        (Kind::List, true) => list("8", &[message("a", 3), with_bad_name(5)]),
+        _ => answer(asked),
+    })
+    .await;
+    let report = world.until_shown(&["a@3", "b@9"]).await;
+    assert_eq!(world.reader().encoding(), ObjectEncoding::Json);
+    assert!(report.undecodable.is_empty());
+    assert!(report.json_fallback.is_some_and(|cause| cause.contains("not UTF-8")));
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_utf8_in_an_event_makes_the_informer_list_in_json() {
+    let (feed, script) = with_watch();
+    let world = ProtobufEngine::start(script).await;
+    world.until_shown(&["a@3", "b@5"]).await;
+    let mut follower = world.reader().follow_from_now();
+    feed.frame(event("ADDED", &with_bad_name(9)));
+    let report = world.until_shown(&["a@3", "b@9"]).await;
+    assert!(matches!(follower.next_event(), FollowerEvent::Lost));
+    assert!(report.undecodable.is_empty() && report.json_fallback.is_some());
+}
+
 #[tokio::test]
 async fn another_version_of_the_api_server_is_read_in_protobuf_again() {
     let is_upgraded = Arc::new(AtomicBool::new(false));

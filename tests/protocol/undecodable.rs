@@ -6,10 +6,11 @@ use crate::{
     server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::ListStrategy;
-use kubewarm_cache::informer::{DecodeStage, InformerReport, RelistReason};
+use kubewarm_cache::informer::{DecodeStage, InformerPhase, InformerReport, RelistReason};
+use std::time::Duration;
 
 /// An object whose labels are not strings.
-fn bad(name: &str, version: u32) -> String {
+pub(crate) fn bad(name: &str, version: u32) -> String {
     object(name, 1, version).replacen("\"name\"", "\"labels\":{\"a\":7},\"name\"", 1)
 }
 
@@ -101,4 +102,53 @@ async fn a_deletion_without_a_name_ends_in_a_relist() {
     let report = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::Decode);
     assert_eq!(server.count(Kind::List), 2);
+}
+
+#[tokio::test]
+async fn an_undecodable_object_stays_reported_until_a_relist_without_it_is_complete() {
+    let pods = informer("pods");
+    let (feed, watch) = Reply::fed();
+    let (watch, pause) = (parking_lot::Mutex::new(Some(watch)), Duration::from_millis(500));
+    let (_server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
+        (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 3), bad("b", 4)])),
+        (Kind::List, _) => Reply::json(list(9, &[object("a", 1, 3)])).after(pause),
+        (Kind::Watch, 0) => watch.lock().take().unwrap(),
+        _ => quiet(asked),
+    })
+    .await;
+    engine.until_watching(&pods.key).await;
+    feed.line(event("DELETED", r#"{"metadata":{"resourceVersion":"9"}}"#));
+    let is_relisting = |report: &InformerReport| report.phase == InformerPhase::Relisting;
+    assert_eq!(named(&engine.until(&pods.key, is_relisting).await), ["ns/b"]);
+    let report = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
+    assert_eq!(named(&report), [""; 0]);
+}
+
+/// JSON that the API server accepts and sends, and that `serde_json` does not parse as a whole.
+#[tokio::test]
+async fn an_object_is_stored_if_its_metadata_can_be_read() {
+    let deep = "[".repeat(9_000) + &"]".repeat(9_000);
+    let items = [(1, deep.as_str()), (2, r#""\ud800""#), (3, "1e999"), (4, r#"{"\udfff":[{}]}"#)];
+    let items = items.map(|(uid, value)| {
+        object(&format!("o{uid}"), uid, 3).replace("\"at\":\"3\"", &format!("\"at\":{value}"))
+    });
+    let expected: Vec<_> = items.iter().map(|item| item.as_bytes().to_vec()).collect();
+    let (mut whole, mut streamed) = (informer("pods"), informer("services"));
+    whole.settings.lists.strategy = ListStrategy::List;
+    streamed.settings.lists.strategy = ListStrategy::WatchList;
+    let (_server, engine) = run(quick(), &[&whole, &streamed], move |asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &items)),
+        Kind::Stream => {
+            let lines = items.clone().map(|object| event("ADDED", object) + "\n");
+            Reply::held(lines.concat() + &crate::reply::end_bookmark(7) + "\n")
+        }
+        _ => quiet(asked),
+    })
+    .await;
+    for informer in [&whole, &streamed] {
+        let report = engine.until_watching(&informer.key).await;
+        assert_eq!(named(&report), [""; 0]);
+        let stored = engine.objects(&informer.key).into_iter();
+        assert_eq!(stored.map(|object| object.bytes.to_vec()).collect::<Vec<_>>(), expected);
+    }
 }

@@ -282,7 +282,7 @@ impl CostSurveyor {
                 }
             };
             match fetch_sample_page(&client, &spec.key, page, keep).await {
-                Err(SamplePageError::UnknownField) => {}
+                Err(SamplePageError::NeedsJson) => {}
                 Err(SamplePageError::Fault(fault)) => return Err(fault),
                 Ok(page) => return Ok(page),
             }

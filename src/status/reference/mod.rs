@@ -178,12 +178,12 @@ pub fn reference() -> Reference {
         next,
     };
     let undecodable = [
-        "kubewarm cannot decode an object and does not serve it.",
+        "kubewarm cannot decode an object, so lists and watches that would contain it get 500, or are forwarded.",
         "Look at the object with kubectl, and at what writes it.",
     ];
     let read_as_json = [
-        "kubewarm reads the kind as JSON, because the API server's protobuf has an unknown field or differs from the JSON.",
-        "Upgrade kubewarm. Until then, clients that accept only protobuf get 406.",
+        "kubewarm reads the kind as JSON, because the API server's protobuf has an unknown field, differs from the JSON, or is not UTF-8.",
+        "Upgrade kubewarm, or remove the text that is not UTF-8 and restart kubewarm. Until then, clients that accept only protobuf get 406.",
     ];
     let faults =
         FaultReason::VARIANTS.iter().map(|reason| problem(reason.as_str(), fault(*reason)));

@@ -176,7 +176,7 @@ fn each_object_that_does_not_decode_is_a_problem() {
     for problem in problems {
         assert_eq!((problem.namespace.as_str(), problem.reason.as_str()), ("a", "Undecodable"));
         let told = problem.message.as_deref();
-        assert_eq!(told, Some("not served: metadata.name is missing"));
+        assert_eq!(told, Some("lists that would contain it get 500: metadata.name is missing"));
     }
     assert_eq!(state(&status.conditions, "Ready"), "True/Ready", "other objects are served");
 }

@@ -145,6 +145,9 @@ pub enum Delta<'a> {
     Upsert(DecodedObject<'a>),
     /// The object is deleted.
     Remove(Tombstone<'a>),
+    /// The API server sent an object that the store cannot keep. So the store lacks this object and
+    /// its change, and the watches of clients must end.
+    Unreadable,
     /// The full list is complete. It shows the state of the resource at this resource version.
     ListDone(ResourceVersion),
     /// A bookmark: the watch has sent every change up to this resource version.

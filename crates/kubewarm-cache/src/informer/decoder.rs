@@ -24,16 +24,18 @@ pub(super) struct ObjectDecoder {
     /// The encoding of the objects that [`ObjectDecoder::decode`] receives.
     pub(super) encoding: ObjectEncoding,
     scratch: Vec<u8>,
+    /// The text of the last JSON object that was not UTF-8.
+    text: String,
 }
 
 /// Why an object cannot be stored.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DecodeError {
-    /// The object itself is invalid. Other objects can be stored.
+    /// The object's JSON cannot be read. Other objects can be stored.
     Undecodable(UndecodableObject),
-    /// The object has a field that the field tables lack, because the API server is newer than the tables. The text
-    /// names the field. All objects of the resource must be read as JSON.
-    UnknownField(String),
+    /// kubewarm cannot read the object in protobuf. Either the API server is newer than the field tables, or a text is
+    /// not UTF-8. All objects of the resource must be read as JSON, in which the API server replaces such bytes.
+    NeedsJson(UndecodableObject),
 }
 
 #[derive(Deserialize)]
@@ -54,8 +56,16 @@ impl UndecodableObject {
             ObjectEncoding::Json => peek_name(object),
             ObjectEncoding::Protobuf(_) => peek_protobuf_name(object),
         };
-        let object = name.unwrap_or_else(|| "?".to_owned());
-        Self { object: object.into(), problem: problem.into(), at: Timestamp::now() }
+        Self::named(name.as_deref(), problem)
+    }
+
+    /// Describes an object with the name `namespace/name`, or an unnamed object.
+    pub(super) fn named(name: Option<&str>, problem: String) -> Self {
+        Self {
+            object: name.unwrap_or(Self::UNNAMED).into(),
+            problem: problem.into(),
+            at: Timestamp::now(),
+        }
     }
 }
 
@@ -73,6 +83,7 @@ impl ObjectDecoder {
             is_payload_hidden: is_secrets && matches!(key.projection, Projection::Metadata(_)),
             encoding: ObjectEncoding::Json,
             scratch: Vec::new(),
+            text: String::new(),
         }
     }
 
@@ -83,6 +94,7 @@ impl ObjectDecoder {
             is_payload_hidden: false,
             encoding: ObjectEncoding::Json,
             scratch: Vec::new(),
+            text: String::new(),
         }
     }
 
@@ -101,8 +113,8 @@ impl ObjectDecoder {
     ///
     /// # Errors
     ///
-    /// [`DecodeError::Undecodable`] if the object is invalid, has no name, or has a label that is
-    /// not a string; [`DecodeError::UnknownField`].
+    /// [`DecodeError::Undecodable`] if the object is not JSON, or if its metadata cannot be read: it has no name, or a
+    /// label that is not a string. Other values can have any depth and any text. [`DecodeError::NeedsJson`].
     ///
     /// # Cost
     ///
@@ -123,9 +135,15 @@ impl ObjectDecoder {
         message: MessageId,
         object: &'a [u8],
     ) -> Result<DecodedObject<'a>, DecodeError> {
-        let failed = |error| match error {
-            ProtobufError::UnknownField { .. } => DecodeError::UnknownField(error.to_string()),
-            ProtobufError::Malformed => rejected_protobuf(message, object, "it is not protobuf"),
+        let needs_json = |problem: String| {
+            let encoding = ObjectEncoding::Protobuf(message);
+            DecodeError::NeedsJson(UndecodableObject::new(encoding, object, problem))
+        };
+        let failed = |error: ProtobufError| match error {
+            ProtobufError::UnknownField { .. } => needs_json(error.to_string()),
+            ProtobufError::Malformed => {
+                needs_json("an object is not valid protobuf or not UTF-8".to_owned())
+            }
         };
         let without = Omissions {
             managed_fields: self.projection.managed_fields() == ManagedFieldsPolicy::Drop,
@@ -141,7 +159,7 @@ impl ObjectDecoder {
         let ObjectNames { name, namespace, uid, version } =
             ObjectNames::of_object(copy).map_err(failed)?;
         if name.is_empty() {
-            return Err(rejected_protobuf(message, object, "metadata.name is empty"));
+            return Err(needs_json("an object has no name".to_owned()));
         }
         protobuf::for_each_label(copy, |_, _| {}).map_err(failed)?;
         Ok(DecodedObject {
@@ -159,7 +177,13 @@ impl ObjectDecoder {
     ) -> Result<DecodedObject<'a>, UndecodableObject> {
         let rejected =
             |problem: String| UndecodableObject::new(ObjectEncoding::Json, json, problem);
-        let text = std::str::from_utf8(json).map_err(|_| rejected("it is not UTF-8".to_owned()))?;
+        let text = if let Ok(text) = std::str::from_utf8(json) {
+            text
+        } else {
+            // The API server copies some embedded JSON unchanged. Clients in Go read such bytes as U+FFFD.
+            self.text = utf8_as_in_go(json);
+            &self.text
+        };
         let top: PartialObject<'a> =
             serde_json::from_str(text).map_err(|e| rejected(without_content(&e)))?;
         let meta: ObjectMetadata<'a> = serde_json::from_str(top.metadata.get())
@@ -217,9 +241,14 @@ impl ObjectDecoder {
 /// The annotation in which `kubectl apply` stores the last applied manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-fn rejected_protobuf(message: MessageId, object: &[u8], problem: &str) -> DecodeError {
-    let encoding = ObjectEncoding::Protobuf(message);
-    UndecodableObject::new(encoding, object, problem.to_owned()).into()
+/// Replaces each byte that is not UTF-8 by U+FFFD, as Go does. `String::from_utf8_lossy` replaces several bytes by one.
+fn utf8_as_in_go(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text
 }
 
 /// Describes a `serde_json` error without the error's own message, because that message can quote
@@ -381,8 +410,9 @@ mod tests {
             assert_eq!(decode(full(ManagedFieldsPolicy::Drop), object), stored);
         }
         let kept = full(ManagedFieldsPolicy::Keep);
-        assert!(matches!(decode(kept, &bad_json), Err(DecodeError::Undecodable(_))));
-        assert!(matches!(decode(kept, &unknown), Err(DecodeError::UnknownField(_))));
+        for object in [&bad_json, &unknown] {
+            assert!(matches!(decode(kept, object), Err(DecodeError::NeedsJson(_))));
+        }
 
         let twice = [field(1, &name), field(1, &field(1, b"b"))].concat();
         let behind = [field(2, b""), field(1, &name)].concat();
@@ -391,7 +421,7 @@ mod tests {
             (full(ManagedFieldsPolicy::Drop), &behind),
             (metadata, &behind),
         ] {
-            assert!(matches!(decode(projection, object), Err(DecodeError::Undecodable(_))));
+            assert!(matches!(decode(projection, object), Err(DecodeError::NeedsJson(_))));
         }
         assert_eq!(decode(metadata, &twice), stored, "the second metadata is not stored");
     }
@@ -430,6 +460,15 @@ mod tests {
             }
             prop_assert_eq!(metadata_of_a_secret(&json(&plain)).unwrap(), json(&plain));
         }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_replaced_as_in_go() {
+        let mut decoder = ObjectDecoder::of_whole_objects();
+        let item =
+            decoder.decode(b"{\"metadata\":{\"name\":\"a\"},\"s\":\"x\xff\xe2\x80y\"}").unwrap();
+        let expected = "{\"metadata\":{\"name\":\"a\"},\"s\":\"x\u{fffd}\u{fffd}\u{fffd}y\"}";
+        assert_eq!((&*item.name, str::from_utf8(item.body)), ("a", Ok(expected)));
     }
 
     #[test]

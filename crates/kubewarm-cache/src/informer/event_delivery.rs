@@ -102,8 +102,8 @@ impl InformerTask {
             Err(DecodeError::Undecodable(rejected)) => {
                 return self.drop_undecodable(event, rejected, received);
             }
-            Err(DecodeError::UnknownField(problem)) => {
-                return Some(WatchStreamEnd::UnknownField(problem));
+            Err(DecodeError::NeedsJson(object)) => {
+                return Some(WatchStreamEnd::NeedsJson(object));
             }
         };
         let version = item.version.clone();
@@ -165,11 +165,11 @@ impl InformerTask {
         }
     }
 
-    /// Removes an undecodable object from the store, so that clients cannot read its previous
-    /// version, and reports the object.
+    /// Reports an undecodable object, and removes its previous version from the store. The report comes first, so
+    /// that no client mistakes the removal for a deletion.
     ///
-    /// If the store has a newer version of the object, the store does not change. If the object's
-    /// name is unreadable, the watch ends and the informer relists.
+    /// If the event is older than the store, it changes nothing. If the object's name is unreadable, the watch ends
+    /// and the informer relists.
     fn drop_undecodable(
         &mut self,
         event: UpstreamEvent<'_>,
@@ -180,13 +180,13 @@ impl InformerTask {
             return Some(self.undecodable_end(DecodeStage::WatchObject, &rejected.problem));
         };
         let version = gone.version.clone();
-        let was_held = self.informer.reader.contains(&gone.namespace, &gone.name);
-        let outcome = self.informer.apply(Delta::Remove(gone));
-        if was_held && outcome == DeltaOutcome::Outdated {
+        if self.informer.status().is_replay(version.as_ref()) {
             self.metrics.count_decode_error(DecodeStage::WatchObject);
-        } else {
-            self.reject(rejected, DecodeStage::WatchObject);
+            let is_held = self.informer.reader.contains(&gone.namespace, &gone.name);
+            return (!is_held).then_some(WatchStreamEnd::OutOfOrder);
         }
+        self.reject(rejected, DecodeStage::WatchObject);
+        let outcome = self.informer.apply(Delta::Remove(gone));
         self.record_event(event.kind, outcome, version, received);
         None
     }

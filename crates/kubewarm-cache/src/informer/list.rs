@@ -35,8 +35,8 @@ pub(super) enum ListError {
     Fault(RequestFault),
     /// The list has a lower resource version than the store, for example after an etcd restore.
     RolledBack,
-    /// The field tables lack a field or the kind of the list. The text names it.
-    UnknownField(String),
+    /// An object cannot be read in protobuf, or the field tables lack the kind of the list.
+    NeedsJson(UndecodableObject),
 }
 
 impl From<RequestFault> for ListError {
@@ -87,12 +87,15 @@ impl InformerTask {
             let listed = self.list_with(method, replace_policy).await;
             match listed {
                 Ok(listed) => break (method, listed, requested_at),
-                Err(ListError::UnknownField(problem)) if self.list_watch.accepts_protobuf() => {
-                    self.record_unknown_field(&problem);
+                Err(ListError::NeedsJson(object)) if self.list_watch.accepts_protobuf() => {
+                    self.fall_back_to_json(&object);
                 }
                 // The server ignores that only JSON is accepted.
-                Err(ListError::UnknownField(problem)) => {
-                    return Err(failed(RequestFault::new(FaultReason::Malformed, problem)));
+                Err(ListError::NeedsJson(object)) => {
+                    return Err(failed(RequestFault::new(
+                        FaultReason::Malformed,
+                        &*object.problem,
+                    )));
                 }
                 Err(ListError::Fault(fault))
                     if needs_other_method(method, &fault) && methods.len() > 1 =>
@@ -165,12 +168,7 @@ impl InformerTask {
         replace_policy: ReplacePolicy,
     ) -> Result<AppliedList, ListError> {
         self.rejected = 0;
-        {
-            let mut status = self.informer.status();
-            status.forget_undecodable();
-            let report = &mut status.report;
-            (report.listed, report.expected) = (0, None);
-        }
+        self.informer.status().begin_list();
         self.informer.apply(Delta::ListStarted(replace_policy));
         match method {
             ListMethod::List => self.list_whole().await,
@@ -309,7 +307,7 @@ impl InformerTask {
     }
 
     /// Decodes one object of the current list, and stores the object. An undecodable object is
-    /// counted and logged instead.
+    /// counted, logged and reported instead.
     pub(super) fn apply_listed(
         &mut self,
         object: &[u8],
@@ -321,9 +319,7 @@ impl InformerTask {
                 self.replaced += u64::from(outcome == DeltaOutcome::Replaced);
             }
             Err(DecodeError::Undecodable(rejected)) => self.reject(rejected, stage),
-            Err(DecodeError::UnknownField(problem)) => {
-                return Err(ListError::UnknownField(problem));
-            }
+            Err(DecodeError::NeedsJson(object)) => return Err(ListError::NeedsJson(object)),
         }
         Ok(())
     }

@@ -1,10 +1,12 @@
 //! Decides for each resource whether informers read it in protobuf.
 //!
 //! Protobuf has no field names, so kubewarm needs field tables to read it. Before the first list of a resource, one
-//! object is read in both encodings and compared. If the API server is newer than the tables and sends an unknown
-//! field, the resource is read in JSON until the API server's version changes.
+//! object is read in both encodings and compared. If an object cannot be read in protobuf, the resource is read in JSON
+//! until the API server's version changes. Either the API server is newer than the tables and sends an unknown field, or
+//! a client has stored a text that is not UTF-8.
 
 use super::{
+    UndecodableObject,
     decoder::{DecodeError, ObjectDecoder},
     list::ListError,
     list_splitter::ListSplitter,
@@ -120,13 +122,14 @@ impl InformerTask {
         }
     }
 
-    /// Records that the field tables lack a field, so that later lists of the resource are in JSON.
-    pub(super) fn record_unknown_field(&mut self, problem: &str) {
+    /// Records that `object` cannot be read in protobuf, so that later lists of the resource are in JSON. Only the log
+    /// contains the object's name, because profiles of other namespaces show the recorded problem too.
+    pub(super) fn fall_back_to_json(&mut self, object: &UndecodableObject) {
         tracing::warn!(
-            informer = %self.informer.key, problem, version = %self.server_version,
-            "the API server is newer than the field tables; reading this resource as JSON"
+            informer = %self.informer.key, object = ?object.object, problem = &*object.problem,
+            version = %self.server_version, "not readable in protobuf; reading this resource as JSON"
         );
-        let choice = MediaTypeChoice::Json(Some(problem.into()));
+        let choice = MediaTypeChoice::Json(Some((*object.problem).into()));
         self.shared.protobuf.0.insert(self.encoding_key(), choice.clone(), Instant::now());
         self.apply_choice(choice);
     }
@@ -138,7 +141,8 @@ impl InformerTask {
         encoding: Option<ObjectEncoding>,
     ) -> Result<(), ListError> {
         let encoding = encoding.ok_or_else(|| {
-            ListError::UnknownField("the field tables lack the kind of the list".to_owned())
+            let problem = "the field tables lack the kind of the list".to_owned();
+            ListError::NeedsJson(UndecodableObject::named(None, problem))
         })?;
         if self.decoder.encoding != encoding {
             self.decoder.encoding = encoding;
@@ -150,7 +154,7 @@ impl InformerTask {
         Ok(())
     }
 
-    /// Whether the resource is read as JSON because of an unknown field, and the API server has another version now.
+    /// Whether the resource is read as JSON because protobuf could not be read, and the API server has another version now.
     pub(super) async fn can_leave_fallback(&self) -> bool {
         let has_fallen_back = self.informer.status().report.json_fallback.is_some();
         has_fallen_back
@@ -193,9 +197,10 @@ async fn compare(mut list_watch: ListWatchClient) -> Result<MediaTypeChoice, Com
             let body = ObjectBody { encoding, bytes: item.body };
             body.to_json(&mut JsonBuffer::default()).map(<[u8]>::to_vec)
         }
-        Err(DecodeError::UnknownField(problem)) => {
-            return Ok(MediaTypeChoice::Json(Some(problem.into())));
+        Err(DecodeError::NeedsJson(object)) => {
+            return Ok(MediaTypeChoice::Json(Some((*object.problem).into())));
         }
+        // The object is in JSON, which the server was not asked for.
         Err(DecodeError::Undecodable(_)) => None,
     };
     decoder.encoding = ObjectEncoding::Json;

@@ -88,8 +88,8 @@ impl InformerReports {
         self.informer(key).map(|informer| informer.report())
     }
 
-    /// Returns the report of one informer without the store's size, latencies and undecodable
-    /// objects. Cheap enough to call for every client request.
+    /// Returns the report of one informer without the store's size and latencies. Cheap enough to
+    /// call for every client request.
     #[must_use]
     pub fn get_summary(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.get_summary())

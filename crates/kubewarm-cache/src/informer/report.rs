@@ -166,10 +166,11 @@ pub struct RelistReport {
     pub deleted_objects: u64,
 }
 
-/// An object that kubewarm could not decode, so the store does not contain it.
+/// An object that kubewarm could not decode, so the store does not contain it. Lists and watches that would contain
+/// this object fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UndecodableObject {
-    /// `namespace/name` of the undecodable object, or `?` if its name cannot be read.
+    /// `namespace/name` of the undecodable object, or [`UndecodableObject::UNNAMED`].
     #[serde(serialize_with = "text")]
     pub object: Arc<str>,
     /// The decode error, without any content of the object.
@@ -223,8 +224,8 @@ pub struct InformerReport {
     /// The newest resource version that a list, an event or a bookmark delivered.
     #[serde(rename = "resourceVersion")]
     pub version: Option<ResourceVersion>,
-    /// Why the informer reads the resource as JSON although it is a built-in kind: the API server
-    /// sends a field that kubewarm's field tables lack. `None` usually.
+    /// Why the informer reads the resource as JSON although it is a built-in kind: kubewarm cannot
+    /// read an object in protobuf. `None` usually.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_fallback: Option<Box<str>>,
     /// When the store was last confirmed, on the monotonic clock. The store contains every change
@@ -251,8 +252,9 @@ pub struct InformerReport {
     pub is_counting: bool,
     /// The last completed relist.
     pub last_relist: Option<RelistReport>,
-    /// At most 16 objects that kubewarm could not decode. kubewarm removes an object from this
-    /// field when the object is deleted or a later version decodes.
+    /// At most 17 objects that kubewarm could not decode. kubewarm removes an object from this
+    /// field when the object is deleted or a later version decodes. If there are more than 16
+    /// objects, the last one has no name. Only a relist removes an object without a name.
     #[serde(serialize_with = "each")]
     pub undecodable: Arc<[UndecodableObject]>,
     /// Time from a list request to the last byte of the list or of one page.
@@ -283,6 +285,20 @@ fn text<S: Serializer>(of: &impl Display, to: S) -> Result<S::Ok, S::Error> {
 
 fn each<S: Serializer>(of: &Arc<[UndecodableObject]>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(&**of)
+}
+
+impl UndecodableObject {
+    /// The value of `object` if the name cannot be read, and for all objects above the limit of the report.
+    pub const UNNAMED: &str = "?";
+
+    /// Whether the object can be in `namespace` and can have this name. `None` means every namespace or every name.
+    #[must_use]
+    pub fn is_in(&self, namespace: Option<&str>, name: Option<&str>) -> bool {
+        let (own_namespace, own_name) = self.object.split_once('/').unwrap_or(("", &self.object));
+        &*self.object == Self::UNNAMED
+            || (namespace.is_none_or(|namespace| namespace == own_namespace)
+                && name.is_none_or(|name| name == own_name))
+    }
 }
 
 impl InformerReport {

@@ -69,11 +69,11 @@ pub struct SamplePage {
 /// Why a page cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SamplePageError {
-    /// The page is in protobuf, and the field tables lack the kind or a field of an object. `visit`
+    /// The page is in protobuf, and an object or its kind cannot be read in protobuf. `visit`
     /// may have received other objects of the page. The caller must request the page in JSON, as
     /// the informer would.
-    #[error("the field tables lack the kind or a field of the list")]
-    UnknownField,
+    #[error("the list cannot be read in protobuf")]
+    NeedsJson,
     /// The request failed, or its response cannot be used in any encoding.
     #[error(transparent)]
     Fault(#[from] RequestFault),
@@ -82,7 +82,7 @@ pub enum SamplePageError {
 impl From<SamplePageError> for RequestFault {
     fn from(error: SamplePageError) -> Self {
         match error {
-            SamplePageError::UnknownField => Self::new(FaultReason::Malformed, error.to_string()),
+            SamplePageError::NeedsJson => Self::new(FaultReason::Malformed, error.to_string()),
             SamplePageError::Fault(fault) => fault,
         }
     }
@@ -96,7 +96,7 @@ impl From<SamplePageError> for RequestFault {
 ///
 /// # Errors
 ///
-/// [`SamplePageError::UnknownField`], only if the page could be in protobuf. Otherwise the fault of
+/// [`SamplePageError::NeedsJson`], only if the page could be in protobuf. Otherwise the fault of
 /// the response; [`FaultReason::TooLarge`] for a page above 64 MiB; [`FaultReason::TimedOut`] after
 /// 30 s; [`FaultReason::Malformed`] for an incomplete or invalid list.
 ///
@@ -136,7 +136,7 @@ pub async fn fetch_sample_page(
             decoder.encoding = encoding;
             match decoder.decode(object) {
                 Ok(item) if is_known => visit(encoding, &item),
-                Err(DecodeError::UnknownField(_)) => is_known = false,
+                Err(DecodeError::NeedsJson(_)) => is_known = false,
                 Ok(_) | Err(DecodeError::Undecodable(_)) => {}
             }
         }
@@ -146,7 +146,7 @@ pub async fn fetch_sample_page(
     if !is_known {
         // Without protobuf, the server ignores that only JSON is accepted.
         return Err(if accepts_protobuf {
-            SamplePageError::UnknownField
+            SamplePageError::NeedsJson
         } else {
             RequestFault::new(FaultReason::Malformed, "the list is not JSON").into()
         });

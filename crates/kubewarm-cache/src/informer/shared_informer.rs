@@ -177,8 +177,7 @@ impl SharedInformer {
         self.status().detailed(report)
     }
 
-    /// Returns a snapshot without the store's size, latencies and undecodable objects, which are
-    /// expensive to collect. This snapshot is cheap enough for every client request.
+    /// Returns a snapshot without the store's size and latencies, which are expensive to collect. This snapshot is cheap enough for every client request.
     ///
     /// The phase comes from the task's status. `Blocked` takes precedence over the task's phase,
     /// and `Paused` takes precedence over `Blocked`.

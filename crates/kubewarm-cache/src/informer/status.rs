@@ -7,10 +7,10 @@ use super::{
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{RequestFault, ResourceVersion};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Maximum number of undecodable objects that a report names. The metric
+/// Maximum number of undecodable objects that a report names. Further ones share one entry without a name. The metric
 /// `kubewarm_upstream_decode_errors_total` counts all of them.
 const MAX_NAMED: usize = 16;
 
@@ -32,7 +32,8 @@ pub(super) struct InformerStatus {
     epoch: u64,
     pub(super) list: VerbAccess,
     pub(super) watch: VerbAccess,
-    undecodable: Vec<UndecodableObject>,
+    /// When the last attempt to list began.
+    list_began: Timestamp,
     lists: LatencyWindow,
     events: LatencyWindow,
     reads: LatencyWindow,
@@ -59,7 +60,7 @@ impl InformerStatus {
             epoch: 0,
             list: VerbAccess::default(),
             watch: VerbAccess::default(),
-            undecodable: Vec::new(),
+            list_began: now,
             lists: LatencyWindow::default(),
             events: LatencyWindow::default(),
             reads: LatencyWindow::default(),
@@ -69,7 +70,6 @@ impl InformerStatus {
     pub(super) fn detailed(&self, report: InformerReport) -> InformerReport {
         let now = Instant::now();
         InformerReport {
-            undecodable: self.undecodable.iter().cloned().collect(),
             list_latency: self.lists.quantiles(now),
             event_latency: self.events.quantiles(now),
             read_latency: self.reads.quantiles(now),
@@ -77,7 +77,7 @@ impl InformerStatus {
         }
     }
 
-    /// Returns a snapshot of the informer's state without latencies and undecodable objects. An
+    /// Returns a snapshot of the informer's state without latencies. An
     /// open watch is `Silent` if the store was last confirmed to contain every earlier change more
     /// than `bound` ago.
     pub(super) fn get_summary(&self, bound: Duration) -> InformerReport {
@@ -138,7 +138,7 @@ impl InformerStatus {
     /// Resets the status after the store was purged, because the store has no complete list any
     /// more.
     pub(super) fn reset(&mut self) {
-        self.forget_undecodable();
+        self.report.undecodable = Arc::default();
         self.alter(|status| {
             let was_synced = status.is_synced();
             (status.step, status.required_relist) = (TaskState::Queued, None);
@@ -202,6 +202,7 @@ impl InformerStatus {
             status.report.synced_at = Some(synced);
         });
         self.epoch = epoch;
+        self.forget_undecodable_before(self.list_began);
         self.confirm(requested_at);
         let (cold_at, started) = self.warmup_started;
         let report = &mut self.report;
@@ -287,28 +288,44 @@ impl InformerStatus {
         });
     }
 
-    /// Adds an undecodable object to the report, unless the report already names 16 undecodable
-    /// objects.
-    pub(super) fn add_undecodable(&mut self, object: UndecodableObject) {
-        self.undecodable.retain(|known| known.object != object.object);
-        if self.undecodable.len() < MAX_NAMED {
-            self.undecodable.push(object);
+    /// Adds an undecodable object to the report. If the report already names 16 objects, adds it without its name.
+    pub(super) fn add_undecodable(&mut self, mut object: UndecodableObject) {
+        let mut all = self.report.undecodable.to_vec();
+        all.retain(|known| known.object != object.object);
+        if all.len() >= MAX_NAMED {
+            all.truncate(MAX_NAMED);
+            object.object = UndecodableObject::UNNAMED.into();
         }
+        all.push(object);
+        self.report.undecodable = all.into();
     }
 
     pub(super) fn has_undecodable(&self) -> bool {
-        !self.undecodable.is_empty()
+        !self.report.undecodable.is_empty()
     }
 
     pub(super) fn remove_undecodable(&mut self, namespace: &str, name: &str) {
-        self.undecodable.retain(|known| match known.object.split_once('/') {
-            Some(parts) => parts != (namespace, name),
-            None => !namespace.is_empty() || &*known.object != name,
-        });
+        let is_other = |known: &&UndecodableObject| {
+            &*known.object == UndecodableObject::UNNAMED
+                || !known.is_in(Some(namespace), Some(name))
+        };
+        if !self.report.undecodable.iter().all(|known| is_other(&known)) {
+            let others = self.report.undecodable.iter().filter(is_other);
+            self.report.undecodable = others.cloned().collect();
+        }
     }
 
-    pub(super) fn forget_undecodable(&mut self) {
-        self.undecodable.clear();
+    /// Records that an attempt to list begins. Undecodable objects of the previous list stay in the report until the
+    /// new list is complete, because the store still lacks them.
+    pub(super) fn begin_list(&mut self) {
+        self.list_began = Timestamp::now();
+        (self.report.listed, self.report.expected) = (0, None);
+    }
+
+    /// Removes the undecodable objects that the informer received before `start`.
+    fn forget_undecodable_before(&mut self, start: Timestamp) {
+        let later = self.report.undecodable.iter().filter(|known| known.at >= start);
+        self.report.undecodable = later.cloned().collect();
     }
 
     fn verb_access(&mut self, verb: Verb) -> &mut VerbAccess {

@@ -15,7 +15,7 @@ use super::{
     watch_stream::WatchStream,
 };
 use kubewarm_api::model::{
-    FaultReason, Identity, InformerKey, InformerScope, NamespaceCheckPolicy, ObjectEncoding,
+    Delta, FaultReason, Identity, InformerKey, InformerScope, NamespaceCheckPolicy, ObjectEncoding,
     RequestFault, Resource, ResourceVersion,
 };
 use kubewarm_client::{
@@ -323,6 +323,7 @@ impl InformerTask {
             tracing::debug!(informer = %self.informer.key, ?object, problem, "not decodable");
         }
         self.informer.status().add_undecodable(rejected);
+        self.informer.apply(Delta::Unreadable);
         self.shared.changes.notify();
     }
 

@@ -181,8 +181,8 @@ impl InformerTask {
                 let then = TaskAction::List(Some(RelistReason::Decode));
                 failure(RequestFault::new(FaultReason::Malformed, message), then)
             }
-            WatchStreamEnd::UnknownField(problem) => {
-                self.record_unknown_field(&problem);
+            WatchStreamEnd::NeedsJson(object) => {
+                self.fall_back_to_json(&object);
                 Ok(TaskAction::List(Some(RelistReason::Decode)))
             }
             WatchStreamEnd::OutOfOrder => {

@@ -1,7 +1,7 @@
 //! An open watch, the ways in which it can end, and its metrics.
 
 use super::{
-    InformerTiming, ResourceMetrics, UpstreamWatchEnd,
+    InformerTiming, ResourceMetrics, UndecodableObject, UpstreamWatchEnd,
     event_splitter::EventSplitter,
     request::{BodyChunks, UpstreamBody},
 };
@@ -34,8 +34,8 @@ pub(super) enum WatchStreamEnd {
     /// The watch sent an event that cannot be decoded and names no object. The text describes the
     /// problem.
     Undecodable(String),
-    /// An object has a field that the field tables lack. The informer relists in JSON.
-    UnknownField(String),
+    /// An object cannot be read in protobuf. The informer relists in JSON.
+    NeedsJson(UndecodableObject),
     /// An event is not newer than the store, and its object is not in the store.
     OutOfOrder,
     /// A bookmark has a lower version than the store. A consistent read must follow, because only
@@ -84,7 +84,7 @@ impl WatchStreamEnd {
                 _ => UpstreamWatchEnd::Http5xx,
             },
             Self::Undecodable(_)
-            | Self::UnknownField(_)
+            | Self::NeedsJson(_)
             | Self::OutOfOrder
             | Self::VersionDecreased => UpstreamWatchEnd::Decode,
             Self::Inconsistent | Self::NamespaceGone(_) => UpstreamWatchEnd::Shutdown,

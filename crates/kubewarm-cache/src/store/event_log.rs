@@ -305,6 +305,16 @@ impl StoreContents {
         self.trim_log(arrived)
     }
 
+    /// Records that the store lacks a change, so that followers of the event log end. Returns the changes that the log
+    /// drops, which the caller must free outside the store's lock.
+    pub(super) fn lose_change(&mut self) -> Vec<Arc<StoreChange>> {
+        if self.log.is_listing {
+            // When the list ends, the log drops its changes.
+            self.log.list_changed();
+        }
+        if self.log.is_complete { self.log.restart(self.version.clone()) } else { Vec::new() }
+    }
+
     /// Drops the changes that are too old at `now` or exceed the event log's limits. Returns these changes, which the
     /// caller must free outside the store's lock.
     pub(super) fn trim_log(&mut self, now: Option<Instant>) -> Vec<Arc<StoreChange>> {

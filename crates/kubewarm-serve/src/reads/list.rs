@@ -36,6 +36,7 @@ impl ReadService {
         };
         let selected = select_page(request, candidate, &reader, &query, after, limit)?;
         let version = self.confirm(route, candidate, selected.version())?;
+        self.check_complete(route, candidate)?;
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
         let has_more = is_full && selected.has_more();

@@ -112,6 +112,7 @@ impl ReadService {
     ///
     /// - 421: no profile keeps the objects warm
     /// - 429: no informer with the objects is warm yet
+    /// - 500: the store lacks a requested object, because kubewarm cannot read it
     /// - 504: kubewarm cannot confirm that the store is current
     ///
     /// # Cost
@@ -188,6 +189,7 @@ impl ReadService {
             if reader.contains(namespace, name) {
                 return Err(ReadAttemptError::Disturbed);
             }
+            self.check_complete(route, candidate)?;
         }
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
@@ -224,7 +226,10 @@ impl ReadService {
         route: &'r ReadCandidates<'_>,
         key: &ObjectKey,
     ) -> Option<(&'r CandidateInformer<'r>, Option<StoredObject>)> {
-        route.candidates.iter().filter(|it| route.is_current(it)).find_map(|candidate| {
+        let may_answer = |it: &&CandidateInformer<'_>| {
+            route.is_current(it) && self.check_complete(route, it).is_ok()
+        };
+        route.candidates.iter().filter(may_answer).find_map(|candidate| {
             let found = self.dependencies.catalog.reader(candidate.key)?.get(key);
             self.is_undisturbed(candidate).then_some((candidate, found))
         })

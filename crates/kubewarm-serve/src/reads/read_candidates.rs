@@ -10,7 +10,7 @@ use super::{
 };
 use kubewarm_api::model::{InformerKey, ReadConsistency, ResourceVersion};
 use kubewarm_cache::{
-    informer::FreshnessCheckResult,
+    informer::{FreshnessCheckResult, UndecodableObject},
     store::{ObjectQuery, StoreReader},
 };
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
@@ -171,6 +171,33 @@ impl ReadService {
             return Err(route.unconfirmed(&route.candidates));
         }
         version.cloned().ok_or_else(|| route.cold())
+    }
+
+    /// Checks that the candidate informer's store lacks no requested object that exists at the API server. Call this
+    /// after reading the store: the informer reports an object before the store drops the object's last state.
+    ///
+    /// # Errors
+    ///
+    /// 500 if kubewarm could not decode such an object. An object of another namespace or name does not count.
+    pub(super) fn check_complete(
+        &self,
+        route: &ReadCandidates<'_>,
+        candidate: &CandidateInformer<'_>,
+    ) -> Result<(), StatusError> {
+        let request = route.request;
+        let report = self.dependencies.reports.get_summary(candidate.key);
+        let all = report.map(|report| report.undecodable).unwrap_or_default();
+        match all
+            .iter()
+            .find(|object| object.is_in(request.namespace.as_deref(), request.single_name()))
+        {
+            None => Ok(()),
+            Some(UndecodableObject { object, problem, .. }) => {
+                let named = Some(&**object).filter(|name| *name != UndecodableObject::UNNAMED);
+                let resource = request.resource.group_resource();
+                Err(StatusError::incomplete(resource, named, problem))
+            }
+        }
     }
 
     /// Whether the informer is readable, and has neither lost access nor listed its objects again since kubewarm

@@ -1,4 +1,4 @@
-use super::StatusError;
+use super::{StatusError, quoted};
 use kubewarm_api::model::GroupResource;
 
 impl StatusError {
@@ -6,6 +6,21 @@ impl StatusError {
     #[must_use]
     pub fn is_rejection(&self) -> bool {
         self.is_rejection
+    }
+
+    /// 500: the store lacks an object of the requested resource, because kubewarm cannot read it. A response without
+    /// the object would be wrong. `object` is its name, or `None` if the name cannot be read.
+    #[must_use]
+    pub fn incomplete(resource: &GroupResource, object: Option<&str>, problem: &str) -> Self {
+        let object = object.map_or_else(
+            || "an object whose name it cannot read".to_owned(),
+            |object| format!("the object {}", quoted(object)),
+        );
+        let message = format!(
+            "Internal error occurred: kubewarm cannot read {object} of {resource}: {problem}; send the request to the API \
+             server"
+        );
+        Self::new(500, "InternalError", message).about(resource, "").specific_to_cache()
     }
 
     /// 429: the user or the client address has reached one of its limits, such as the limit on requests.

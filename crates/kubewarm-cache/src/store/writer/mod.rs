@@ -64,6 +64,12 @@ impl DeltaSink for StoreWriter {
             Delta::Upsert(item) => return self.upsert(&item),
             Delta::Remove(tombstone) => return self.remove(&tombstone),
             Delta::ListDone(version) => return self.sweep(&version),
+            Delta::Unreadable => {
+                let mut contents = self.store.contents.write();
+                let forgotten = contents.lose_change();
+                self.store.publish(contents);
+                drop(forgotten);
+            }
             Delta::Progress(version) => {
                 let mut contents = self.store.contents.write();
                 contents.raise_version(version);

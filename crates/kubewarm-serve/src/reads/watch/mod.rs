@@ -71,6 +71,7 @@ impl ReadService {
     ) -> Result<ActiveWatch, ReadAttemptError> {
         let open = |candidate: &CandidateInformer<'_>, follower: EventLogFollower, initial| {
             let query = route.query(candidate);
+            self.check_complete(route, candidate)?;
             let format = route.request.format(follower.encoding())?;
             Ok(ActiveWatch {
                 reads: Arc::clone(self),

@@ -1,0 +1,210 @@
+//! Tests of reads from a store that lacks an object, because kubewarm cannot read it: no response is shorter than
+//! the truth.
+
+use crate::{
+    engine::{ByName, Engine, informer, quick},
+    reply::{Feed, Reply, event, list, object, quiet},
+    server::{Kind, ReceivedQuery, ScriptedServer},
+    undecodable::bad,
+};
+use kubewarm_api::model::{
+    GroupResource, Identity, InformerScope, InformerSpec, ProfileRef, ResolvedProfile,
+    ResolvedTarget, Resource, TargetRequirement,
+};
+use kubewarm_client::{ClientProvider as _, ServedResources};
+use kubewarm_serve::{
+    metrics::ReadMetrics,
+    reads::{KindResolver, ReadBody, ReadDependencies, ReadService, ServingIndex},
+};
+use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget, StatusError};
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::{runtime::Handle, sync::watch};
+
+/// An engine whose store of pods serves reads.
+struct ReadEngine {
+    engine: Engine,
+    pods: InformerSpec,
+    reads: Arc<ReadService>,
+    _discovery: watch::Sender<Option<Arc<ServedResources>>>,
+    _server: ScriptedServer,
+}
+
+impl ReadEngine {
+    async fn start(script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) -> Self {
+        let server = ScriptedServer::start(script).await;
+        let mut engine = Engine::new(&server, quick());
+        let mut pods = informer("pods");
+        pods.key.scope = InformerScope::AllNamespaces;
+        engine.start(&pods);
+        engine.until(&pods.key, |report| report.synced_at.is_some()).await;
+        let resource = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
+        let (discovery, snapshots) =
+            watch::channel(Some(Arc::new(ServedResources::with_resource(&resource, "Pod"))));
+        let client = kube::Client::clone(&ByName(server.address).client_for(&Identity::Operator));
+        let serving_index = Arc::new(ServingIndex::of([&profile(&pods)]));
+        let metrics = ReadMetrics::register(&prometheus::Registry::new()).unwrap();
+        let reads = Arc::new(ReadService::new(ReadDependencies {
+            catalog: engine.catalog.clone(),
+            reports: engine.reports.clone(),
+            changes: engine.changes(),
+            freshness_checker: engine.freshness_checker(),
+            informer_metrics: Arc::clone(&engine.metrics),
+            metrics,
+            serving_index: Box::new(move || Some(Arc::clone(&serving_index))),
+            kinds: KindResolver::new(client, snapshots, &[], Handle::current()),
+            operator_namespace: "home".into(),
+        }));
+        Self { engine, pods, reads, _discovery: discovery, _server: server }
+    }
+
+    /// The names in the response to a get or list, or the error.
+    async fn read(&self, path: &str) -> Result<Vec<String>, StatusError> {
+        let answer = self.reads.read(&request(path), None).await?;
+        let body = match answer.body {
+            ReadBody::Whole(body) => body,
+            ReadBody::List(mut list) => list.first_piece(1 << 20).await.unwrap().0,
+        };
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let items = body["items"].as_array().cloned().unwrap_or_else(|| vec![body]);
+        Ok(items.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect())
+    }
+
+    async fn until_undecodable(&self, expected: &[&str]) {
+        let is_named = |object: &str| expected.contains(&object);
+        self.engine
+            .until(&self.pods.key, |report| {
+                let all = &report.undecodable;
+                all.len() == expected.len() && all.iter().all(|it| is_named(&it.object))
+            })
+            .await;
+    }
+}
+
+fn profile(pods: &InformerSpec) -> Arc<ResolvedProfile> {
+    let named = ProfileRef { namespace: "home".into(), name: "p".into() };
+    let target = ResolvedTarget {
+        name: "pods".into(),
+        requirement: TargetRequirement::Required,
+        declared_as: "pods".into(),
+        resolved: None,
+        informers: [pods.clone()].into(),
+        namespaces: None,
+        serving: None,
+        named: [].into(),
+        left_out: [].into(),
+        limited: None,
+    };
+    let empty = ResolvedProfile::without_targets(named, "u".into(), 1);
+    Arc::new(ResolvedProfile { targets: vec![target], ..empty })
+}
+
+fn request(path: &str) -> ObjectRequest {
+    let (path, query) =
+        path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+    let target = RequestInfo::parse("GET", path, query, None).unwrap().target;
+    let objects = match target {
+        RequestTarget::Objects(objects) => Some(objects),
+        RequestTarget::Document(..) => None,
+    };
+    objects.unwrap()
+}
+
+/// Lists `items`, and answers the first watch with what the test sends.
+fn fed(items: Vec<String>) -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
+    let (feed, watch) = Reply::fed();
+    let watch = parking_lot::Mutex::new(Some(watch));
+    let script = move |asked: &ReceivedQuery| match asked.kind {
+        Kind::List => Reply::json(list(7, &items)),
+        Kind::Watch => watch.lock().take().unwrap_or_else(|| quiet(asked)),
+        _ => quiet(asked),
+    };
+    (feed, script)
+}
+
+fn refused(answer: Result<Vec<String>, StatusError>, object: &str) {
+    let failure = answer.unwrap_err();
+    assert_eq!((failure.code(), failure.is_specific_to_cache()), (500, true), "{failure:?}");
+    assert!(failure.message().contains(object), "{failure:?}");
+}
+
+#[tokio::test]
+async fn reads_that_would_lack_an_object_fail_with_its_name() {
+    let (_feed, script) = fed(vec![object("a", 1, 3), bad("b", 4), object("c", 3, 5)]);
+    let world = ReadEngine::start(script).await;
+    world.until_undecodable(&["ns/b"]).await;
+    let own = "/api/v1/namespaces/ns/pods";
+    for path in [
+        "/api/v1/pods",
+        own,
+        &format!("{own}?limit=1"),
+        &format!("{own}?resourceVersion=0&labelSelector=x"),
+        &format!("{own}?fieldSelector=metadata.name%3Db"),
+        &format!("{own}/b"),
+    ] {
+        refused(world.read(path).await, "\"ns/b\"");
+    }
+    for path in ["?watch=1", "?watch=1&resourceVersion=7", "?watch=1&resourceVersion=0"] {
+        let request = request(&format!("{own}{path}"));
+        let watching = request.watch.clone().unwrap();
+        let failed = world.reads.watch(&request, &watching, None).await;
+        refused(failed.map(|_| Vec::new()), "\"ns/b\"");
+    }
+    // Other namespaces and names are complete.
+    assert_eq!(world.read("/api/v1/namespaces/other/pods").await.unwrap(), [""; 0]);
+    assert_eq!(world.read(&format!("{own}/a")).await.unwrap(), ["a"]);
+    let of_name = format!("{own}?fieldSelector=metadata.name%3Dc");
+    assert_eq!(world.read(&of_name).await.unwrap(), ["c"]);
+    assert_eq!(world.read(&format!("{own}/none")).await.unwrap_err().code(), 404);
+}
+
+#[tokio::test]
+async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
+    let (feed, script) = fed(vec![object("a", 1, 3), object("b", 2, 5)]);
+    let world = ReadEngine::start(script).await;
+    world.engine.until_watching(&world.pods.key).await;
+    let request = request("/api/v1/namespaces/ns/pods?watch=1&resourceVersion=7");
+    let watching = request.watch.clone().unwrap();
+    let own = "/api/v1/namespaces/ns/pods";
+    for (kind, name, version, undecodable) in
+        [("MODIFIED", "a", 9, &["ns/a"][..]), ("ADDED", "c", 10, &["ns/a", "ns/c"])]
+    {
+        // The second object is new, so the store does not change.
+        let mut request = request.clone();
+        request.namespace = Some("other".into());
+        let mut watch = world.reads.watch(&request, &watching, None).await.unwrap();
+        feed.line(event(kind, bad(name, version)));
+        world.until_undecodable(undecodable).await;
+        let last = watch.next().await.unwrap();
+        let text = String::from_utf8_lossy(&last.lines);
+        assert!(text.contains("\"code\":410") && !text.contains("DELETED"), "{text}");
+        assert!(watch.next().await.is_none());
+        refused(world.read(own).await, "\"ns/a\"");
+    }
+    feed.line(event("MODIFIED", object("a", 1, 11)));
+    feed.line(event("DELETED", object("c", 3, 12)));
+    world.until_undecodable(&[]).await;
+    assert_eq!(world.read(own).await.unwrap(), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn an_object_without_a_readable_name_can_be_in_every_namespace() {
+    let (_feed, script) = fed(vec![object("a", 1, 3), r#"{"metadata":{"name":7}}"#.to_owned()]);
+    let world = ReadEngine::start(script).await;
+    world.until_undecodable(&["?"]).await;
+    for path in ["/api/v1/namespaces/other/pods", "/api/v1/namespaces/ns/pods/none"] {
+        refused(world.read(path).await, "an object whose name it cannot read");
+    }
+    assert_eq!(world.read("/api/v1/namespaces/ns/pods/a").await.unwrap(), ["a"]);
+}
+
+#[tokio::test]
+async fn all_undecodable_objects_count_although_the_report_is_bounded() {
+    let mut items: Vec<_> = (0..40).map(|n| bad(&format!("b{n:02}"), 3)).collect();
+    items.push(object("a", 1, 3));
+    let (_feed, script) = fed(items);
+    let world = ReadEngine::start(script).await;
+    let report = world.engine.until(&world.pods.key, |it| it.undecodable.len() == 17).await;
+    assert_eq!(&*report.undecodable[16].object, "?");
+    refused(world.read("/api/v1/namespaces/other/pods").await, "an object whose name");
+}
