@@ -224,6 +224,18 @@ impl Server {
         self.send((method, path), &headers, Body::from(body.to_string().into_bytes()))
     }
 
+    /// Creates an object in protobuf with a bearer token.
+    pub(crate) fn post_protobuf(
+        &self,
+        token: &str,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<HttpReply, Failure> {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", &*bearer), ("content-type", PROTOBUF)];
+        self.send(("POST", path), &headers, Body::from(body))
+    }
+
     /// Sends a request with exactly these headers.
     pub(crate) fn send(
         &self,

@@ -68,6 +68,7 @@ mod tables;
 mod tenants;
 mod terminal;
 mod token_audience;
+mod unusual;
 mod upgraded;
 mod user_limits;
 mod watches;

@@ -467,7 +467,7 @@ fn ages_grow(scene: &TableFixture, first: &[(String, i64)]) -> Outcome {
 }
 
 /// Returns the output of a command with every age replaced, and with single spaces.
-fn printed(mut command: Command, arguments: &[&str]) -> Result<String, Failure> {
+pub(crate) fn printed(mut command: Command, arguments: &[&str]) -> Result<String, Failure> {
     let output = command.args(arguments).output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into());

@@ -66,8 +66,6 @@ pub(super) async fn objects(
             }
         },
     };
-        }
-    };
     let mut indenter =
         (answer.media_type == MediaType::Json && is_pretty(request)).then(JsonIndenter::default);
     let first_piece = Bytes::from(first_piece);
