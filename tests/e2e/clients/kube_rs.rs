@@ -24,7 +24,7 @@ type ObjectStates = BTreeMap<String, ObjectContent>;
 #[derive(Clone, Debug, PartialEq)]
 struct ObjectContent {
     version: u64,
-    /// The body without `managedFields`, which profiles drop, and without the kind, which items of
+    /// The body without `managedFields`, which profiles can drop, and without the kind, which items of
     /// lists lack.
     body: Value,
 }

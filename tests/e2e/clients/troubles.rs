@@ -96,7 +96,7 @@ pub(super) fn clients_stay_consistent_during_faults(scene: &ClientsFixture) -> O
     clients.agree("etcd compacted while kubewarm stood still")?;
 
     // Another informer replaces the watched one.
-    let edited = PROFILE.replace("scope:", "projection: {managedFields: Keep}, scope:");
+    let edited = PROFILE.replace("scope:", "projection: {managedFields: Drop}, scope:");
     let profile = scene.declare(&edited)?;
     clients.write(SOME)?;
     profile.await_condition("Ready", "True", None, SOON)?;

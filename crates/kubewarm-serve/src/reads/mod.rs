@@ -186,7 +186,7 @@ impl ReadService {
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         if found.is_none() {
             // The object is damaged, or was created after the lookup. A further attempt finds out.
-            if reader.contains(namespace, name) {
+            if reader.contains(&key.namespace, &key.name) {
                 return Err(ReadAttemptError::Disturbed);
             }
             self.check_complete(route, candidate)?;

@@ -187,10 +187,9 @@ impl ReadService {
         let request = route.request;
         let report = self.dependencies.reports.get_summary(candidate.key);
         let all = report.map(|report| report.undecodable).unwrap_or_default();
-        match all
-            .iter()
-            .find(|object| object.is_in(request.namespace.as_deref(), request.single_name()))
-        {
+        let scope = &candidate.authorized_scope;
+        let namespace = scope.namespace().map(|it| &**it);
+        match all.iter().find(|object| object.is_in(namespace, scope.name())) {
             None => Ok(()),
             Some(UndecodableObject { object, problem, .. }) => {
                 let named = Some(&**object).filter(|name| *name != UndecodableObject::UNNAMED);

@@ -110,9 +110,9 @@ pub(super) fn is_pretty(request: &Parts) -> bool {
 fn indented<S>(
     indenter: JsonIndenter,
     pieces: S,
-) -> impl Stream<Item = Result<Bytes, ListAccessLostError>>
+) -> impl Stream<Item = Result<Bytes, ListEncodingError>>
 where
-    S: Stream<Item = Result<Bytes, ListAccessLostError>> + 'static,
+    S: Stream<Item = Result<Bytes, ListEncodingError>> + 'static,
 {
     let pieces = Box::pin(pieces);
     stream::unfold((indenter, pieces, Bytes::new()), |(mut indenter, mut pieces, left)| async {

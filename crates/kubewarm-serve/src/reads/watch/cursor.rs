@@ -2,20 +2,15 @@
 
 use super::{change_cache::ChangeCache, event_encoder::EventEncoder, feed::WatchProgress};
 use crate::{
-    metrics::{ClientWatchEnd, ReadMetrics},
-    reads::{
-        DamagedObjectError, authorized_scope::AuthorizedScope, kind_info::KindInfo,
-        read_response::PIECE_BYTES,
-    },
+    metrics::ClientWatchEnd,
+    reads::{DamagedObjectError, authorized_scope::AuthorizedScope, read_response::PIECE_BYTES},
 };
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::{
     EventLogFollower, FollowerEvent, ObjectQuery, ObjectSnapshot, ScanBudget, StoreChange,
 };
-use kubewarm_wire::{
-    BookmarkKind, EventType, JsonBuffer, MediaType, ObjectRequest, ResponseFormat, StatusError,
-};
+use kubewarm_wire::{BookmarkKind, EventType, JsonBuffer, MediaType, ObjectRequest, StatusError};
 use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
@@ -68,22 +63,20 @@ pub(super) enum WatchStep {
 
 impl WatchCursor {
     pub(super) fn new(
-        kind: &KindInfo,
+        lines: EventEncoder,
         request: &ObjectRequest,
-        format: ResponseFormat,
         allowed: AuthorizedScope,
         query: ObjectQuery,
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
-        metrics: &ReadMetrics,
     ) -> Self {
         let needs_initial_bookmark =
             initial.is_some() && request.watch.as_ref().is_some_and(|it| it.bookmarks);
         Self {
             allowed,
             query,
-            lines: Arc::new(EventEncoder::new(kind, format, metrics)),
-            media_type: format.media_type,
+            media_type: lines.media_type,
+            lines: Arc::new(lines),
             buffer: JsonBuffer::default(),
             follower,
             initial,
@@ -269,7 +262,7 @@ mod tests {
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,
     };
     use kubewarm_cache::store::{StoreCatalog, StoreWriter};
-    use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
+    use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm, ResponseFormat};
     use std::collections::BTreeSet;
 
     /// Adds or changes an object of 256 KiB. Four such objects use up the scan budget of 1 MiB.
@@ -304,8 +297,8 @@ mod tests {
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
     ) -> WatchCursor {
         let format = ResponseFormat::json(request.form);
-        let (allowed, metrics) = (authorized_scope(request), metrics());
-        WatchCursor::new(&kind(""), request, format, allowed, query, follower, initial, &metrics)
+        let lines = EventEncoder::new(&kind(""), format, &metrics());
+        WatchCursor::new(lines, request, authorized_scope(request), query, follower, initial)
     }
 
     #[tokio::test]

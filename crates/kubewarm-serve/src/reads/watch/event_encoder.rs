@@ -20,7 +20,7 @@ pub(super) struct EventEncoder {
     /// The part of each object that an event contains, such as only metadata. Events with `Table`s do not use this
     /// field.
     of: ObjectForm,
-    media_type: MediaType,
+    pub(super) media_type: MediaType,
     /// The form of `Table`s and the printer of their rows; `None` if events contain objects. Each event has a
     /// `Table` of one row. Ages in the row are relative to the time of encoding.
     rows: Option<(TableForm, RowPrinter)>,

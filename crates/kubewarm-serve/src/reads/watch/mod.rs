@@ -13,7 +13,9 @@ pub use self::{
 
 pub(super) use self::change_cache::ChangeCache;
 
-use self::{cursor::WatchCursor, deadlines::WatchDeadlines, feed::ActiveWatch};
+use self::{
+    cursor::WatchCursor, deadlines::WatchDeadlines, event_encoder::EventEncoder, feed::ActiveWatch,
+};
 use super::{
     ReadService, ReadSource, covering_informers::CandidateInformer, list::pick,
     read_candidates::ReadCandidates, retry::ReadAttemptError,
@@ -81,14 +83,12 @@ impl ReadService {
                 access_requirement: candidate.access_requirement(),
                 indexes: route.fields.indexes.clone(),
                 cursor: WatchCursor::new(
-                    &route.kind,
+                    EventEncoder::new(&route.kind, format, &self.dependencies.metrics),
                     route.request,
-                    format,
                     candidate.authorized_scope.clone(),
                     query,
                     follower,
                     initial,
-                    &self.dependencies.metrics,
                 ),
                 timing: WatchDeadlines::new(watching, Instant::now()),
             })
