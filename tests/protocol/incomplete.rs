@@ -18,8 +18,8 @@ use kubewarm_serve::{
 };
 use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget, StatusError};
 use serde_json::Value;
-use std::sync::Arc;
-use tokio::{runtime::Handle, sync::watch};
+use std::{sync::Arc, time::Duration};
+use tokio::{runtime::Handle, sync::watch, time::timeout};
 
 /// An engine whose store of pods serves reads.
 struct ReadEngine {
@@ -175,7 +175,7 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
         let mut watch = world.reads.watch(&request, &watching, None).await.unwrap();
         feed.line(event(kind, bad(name, version)));
         world.until_undecodable(undecodable).await;
-        let last = watch.next().await.unwrap();
+        let last = timeout(Duration::from_secs(30), watch.next()).await.unwrap().unwrap();
         let text = String::from_utf8_lossy(&last.lines);
         assert!(text.contains("\"code\":410") && !text.contains("DELETED"), "{text}");
         assert!(watch.next().await.is_none());
