@@ -120,12 +120,19 @@ impl Difference {
                 });
             }
             Self::UnknownPath => {
-                if (ours.code, theirs.code) == (404, 404) {
+                // kubewarm checks the parameters before it knows whether the kind exists.
+                let is_unknown = theirs.body.is_null()
+                    || theirs.body["message"] == "the server could not find the requested resource";
+                if theirs.code == 404 && is_unknown && matches!(ours.code, 400 | 404 | 406 | 422) {
                     *ours = theirs.clone();
                 }
             }
-            Self::Unserved => decided(ours, theirs, 421, &[200, 403, 404, 405]),
-            Self::UnusualPath => decided(ours, theirs, 400, &[200, 301, 400, 403, 404, 405]),
+            Self::Unserved => {
+                decided(ours, theirs, 421, &[200, 400, 403, 404, 405, 406, 422, 500, 504])
+            }
+            Self::UnusualPath => {
+                decided(ours, theirs, 400, &[200, 301, 400, 403, 404, 405, 406, 422, 500, 504]);
+            }
             Self::ExactVersion => decided(ours, theirs, 410, &[200, 410]),
             Self::FieldLabels => decided(ours, theirs, 400, &[200]),
             Self::NoNumber => decided(ours, theirs, 400, &[500]),

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 
-use super::corpus::{ANY, KINDS, KUBECTL, METADATA, METADATA_LIST, ReplayRequest, TABLE, get};
+use super::corpus::{ANY, KINDS, KUBECTL, ReplayRequest, TABLE, get};
 use super::difference::Difference::{self, *};
 
 /// Differences that every drawn request may have.
@@ -26,13 +26,9 @@ const ACCEPTED: &[&str] = &[
     ANY,
     "application/json",
     "application/json;pretty=1",
-    "application/*",
     "text/html, */*;q=0.1",
-    "application/yaml",
     "application/vnd.kubernetes.protobuf,application/json;q=0.5",
     KUBECTL,
-    METADATA,
-    METADATA_LIST,
     TABLE,
 ];
 
@@ -82,7 +78,7 @@ const SEGMENTS: &[&str] = &[
     "a.b",
 ];
 
-/// Returns a request for an object, a list or a document.
+/// Returns a request for an object or a list.
 pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
     let kind = &KINDS[rng.usize(..KINDS.len())];
     let namespace = ["", a, "zone", "none"][rng.usize(..4)];
@@ -96,7 +92,6 @@ pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
         }
         3 => format!("{}/{}", kind.own(a), kind.name),
         4 => format!("{}/none", kind.own(a)),
-        5 => kind.group.to_owned(),
         _ => kind.own(a),
     };
     if rng.u8(..3) == 0 {
@@ -121,7 +116,8 @@ fn change(rng: &mut Rng, path: &str) -> String {
     // The first segments select the server's part, which answers paths like `/healthz` in a different form.
     let at = rng.usize(2..=segments.len());
     match rng.u8(..3) {
-        0 if at < segments.len() => segments[at] = segment,
+        // With an empty segment at the end, the path would name a discovery document.
+        0 if at < segments.len() && !segment.is_empty() => segments[at] = segment,
         1 => segments.push(""),
         _ => segments.insert(at, segment),
     }
