@@ -182,7 +182,7 @@ pub fn reference() -> Reference {
         "Look at the object with kubectl, and at what writes it.",
     ];
     let read_as_json = [
-        "kubewarm reads the kind as JSON, because the API server's protobuf has an unknown field, differs from the JSON, or is not UTF-8.",
+        "kubewarm reads the kind as JSON, because its protobuf has an unknown field, differs from the JSON, or is not UTF-8.",
         "Upgrade kubewarm, or remove the text that is not UTF-8 and restart kubewarm. Until then, clients that accept only protobuf get 406.",
     ];
     let faults =
