@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use testbed::GoClients;
 
 use crate::api::{Served, Server, account};
-use crate::operator::NAMESPACE;
+use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Outcome, World, eventually};
 
@@ -155,6 +155,7 @@ fn listed(mut reply: Value) -> Value {
 fn a_kind_with_the_plural_name_namespaces_is_read_in_the_reviewed_namespace() -> Outcome {
     let world = World::lease()?;
     let served = Served::start(&world, &[])?;
+    Operator::grant_reading(&world)?;
     let (reads, api) = (served.server()?, Server::api(&world)?);
     world.cluster.apply(NAMESAKES)?;
     let definition = "crd/namespaces.cloud.example";
@@ -174,8 +175,6 @@ fn a_kind_with_the_plural_name_namespaces_is_read_in_the_reviewed_namespace() ->
          projection: {managedFields: Keep}},
         {name: namespaces, resource: namespaces, scope: {type: Cluster}, projection: {managedFields: Keep}}]}";
     let profile = Profile::apply(&world, NAMESPACE, "namesakes", spec)?;
-    profile.await_manifests()?;
-    profile.grant()?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let tenant = account(&world, &b, "tenant")?;
     world.cluster.apply(&format!(

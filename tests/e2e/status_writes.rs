@@ -78,7 +78,8 @@ impl ProfileInNamespace {
         compute(&observed, None, clock, &|_| InformerView::default())
     }
 
-    /// A status with the maximum size of every field and list.
+    /// A status with the maximum size of every field and of most lists. With more targets of this size, the written
+    /// status would lack problems.
     fn largest_status(&self) -> CacheProfileStatus {
         let mut status = self.first_status();
         for condition in &mut status.conditions {
@@ -121,7 +122,7 @@ impl ProfileInNamespace {
                 deleted_objects: 0,
             }),
         };
-        status.targets = (0..32).map(target).collect();
+        status.targets = (0..16).map(target).collect();
         let pods = PolicyRule {
             api_groups: vec![String::new()],
             resources: vec!["pods".into()],

@@ -128,7 +128,7 @@ impl Difference {
                 }
             }
             Self::Unserved => {
-                decided(ours, theirs, 421, &[200, 400, 403, 404, 405, 406, 422, 500, 504])
+                decided(ours, theirs, 421, &[200, 400, 403, 404, 405, 406, 422, 500, 504]);
             }
             Self::UnusualPath => {
                 decided(ours, theirs, 400, &[200, 301, 400, 403, 404, 405, 406, 422, 500, 504]);

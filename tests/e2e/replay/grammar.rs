@@ -7,7 +7,20 @@ use super::corpus::{ANY, KINDS, KUBECTL, ReplayRequest, TABLE, get};
 use super::difference::Difference::{self, *};
 
 /// Differences that every drawn request may have.
-const ALL: &[Difference] = &[
+const ANY_PATH: &[Difference] = &[
+    Ages,
+    ContinueToken,
+    ContinueWords,
+    ExactVersion,
+    FieldLabels,
+    FutureVersion,
+    ListVersion,
+    MediaTypes,
+    NoNumber,
+];
+/// Differences that a request may have only if its path was changed. On any other path, a 400 or 421 that the API
+/// server does not return is a fault.
+const CHANGED_PATH: &[Difference] = &[
     Ages,
     ContinueToken,
     ContinueWords,
@@ -94,9 +107,11 @@ pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
         4 => format!("{}/none", kind.own(a)),
         _ => kind.own(a),
     };
-    if rng.u8(..3) == 0 {
+    let is_changed = rng.u8(..3) == 0;
+    if is_changed {
         path = change(rng, &path);
     }
+    let differences = if is_changed || namespace.is_empty() { CHANGED_PATH } else { ANY_PATH };
     let mut parameters = Vec::new();
     for _ in 0..rng.u8(..4) {
         let (name, values) = PARAMETERS[rng.usize(..PARAMETERS.len())];
@@ -107,7 +122,7 @@ pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
     }
     let accept = if rng.bool() { ANY } else { ACCEPTED[rng.usize(..ACCEPTED.len())] };
     let agent = rng.bool().then(|| AGENTS[rng.usize(..AGENTS.len())]);
-    ReplayRequest { agent, ..get(path, accept, ALL) }
+    ReplayRequest { agent, ..get(path, accept, differences) }
 }
 
 fn change(rng: &mut Rng, path: &str) -> String {

@@ -137,10 +137,14 @@ pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     differences_are_documented()
 }
 
-/// Sends `count` random requests to both servers. The variable `REPLAY_SEED` selects the requests of an earlier run.
+/// The seed of the random requests. It is fixed, so that a change decides whether the test fails, and not chance. To
+/// look for new differences, set the variable `REPLAY_SEED` to another number.
+const SEED: u64 = 1;
+
+/// Sends `count` random requests to both servers.
 pub(crate) fn replay_random(players: &Players<'_>, a: &str, count: usize) -> Outcome {
     let given = std::env::var("REPLAY_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| fastrand::u64(..));
+    let seed = given.unwrap_or(SEED);
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut unnamed = Vec::new();
     for _ in 0..count {
