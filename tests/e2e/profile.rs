@@ -54,7 +54,7 @@ spec: {spec}
 
     /// Waits until the status contains the manifests.
     pub(crate) fn await_manifests(&self) -> Result<(), Failure> {
-        eventually(Duration::from_secs(30), || {
+        eventually(Duration::from_mins(2), || {
             let profile = self.read()?;
             let manifests = profile.pointer("/status/access/manifests");
             manifests.map(drop).ok_or_else(|| format!("no manifests in {profile:#}").into())
