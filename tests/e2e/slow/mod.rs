@@ -7,4 +7,3 @@ mod monitoring;
 mod picture;
 mod prometheus;
 mod protobuf;
-mod replay;

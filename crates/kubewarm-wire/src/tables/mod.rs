@@ -142,8 +142,8 @@ impl TablePrinter {
         }
     }
 
-    /// Prints the row of an object. Every object has a row. A cell is `null` if it shows a part of the object that
-    /// [`LenientValue`] does not read.
+    /// Prints the row of an object. Every object has a row. A cell is `null` if it shows a part of the object below 100
+    /// nested lists and objects.
     ///
     /// # Cost
     ///
