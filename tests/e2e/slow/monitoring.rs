@@ -19,8 +19,12 @@ const SOON: Duration = Duration::from_mins(1);
 /// the server froze.
 const STALE: Duration = Duration::from_mins(5);
 const SETTINGS: &str = "targets: [{name: settings, resource: configmaps}]";
-/// Starts of queries that may return nothing here: a new API server may throttle no request.
-const NOTHING_TO_SHOW: &[&str] = &["max by (group, resource) (kubewarm:upstream_throttled:ratio"];
+/// Starts of queries that may return nothing here: a new API server may throttle no request, and kubewarm can compute
+/// every row of the objects here.
+const NOTHING_TO_SHOW: &[&str] = &[
+    "max by (group, resource) (kubewarm:upstream_throttled:ratio",
+    "sum by (resource) (increase(kubewarm_read_incomplete_rows_total",
+];
 
 fn dashboard(name: &str) -> Result<Value, Failure> {
     let path = format!("charts/kubewarm/files/dashboard-{name}.json");
