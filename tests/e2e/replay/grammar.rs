@@ -6,21 +6,9 @@ use fastrand::Rng;
 use super::corpus::{ANY, KINDS, KUBECTL, ReplayRequest, TABLE, get};
 use super::difference::Difference::{self, *};
 
-/// Differences that every drawn request may have.
-const ANY_PATH: &[Difference] = &[
-    Ages,
-    ContinueToken,
-    ContinueWords,
-    ExactVersion,
-    FieldLabels,
-    FutureVersion,
-    ListVersion,
-    MediaTypes,
-    NoNumber,
-];
-/// Differences that a request may have only if its path was changed. On any other path, a 400 or 421 that the API
-/// server does not return is a fault.
-const CHANGED_PATH: &[Difference] = &[
+/// Differences that a drawn request may have. On a path that was not changed, a 400 or 421 that the API server does not
+/// return is a fault, so the last [`OF_CHANGED_PATHS`] differences are not permitted there.
+const DIFFERENCES: &[Difference] = &[
     Ages,
     ContinueToken,
     ContinueWords,
@@ -34,6 +22,7 @@ const CHANGED_PATH: &[Difference] = &[
     UnknownPath,
     Unserved,
 ];
+const OF_CHANGED_PATHS: usize = 3;
 
 const ACCEPTED: &[&str] = &[
     ANY,
@@ -111,7 +100,8 @@ pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
     if is_changed {
         path = change(rng, &path);
     }
-    let differences = if is_changed || namespace.is_empty() { CHANGED_PATH } else { ANY_PATH };
+    let is_unusual = is_changed || namespace.is_empty();
+    let permitted = DIFFERENCES.len() - if is_unusual { 0 } else { OF_CHANGED_PATHS };
     let mut parameters = Vec::new();
     for _ in 0..rng.u8(..4) {
         let (name, values) = PARAMETERS[rng.usize(..PARAMETERS.len())];
@@ -122,7 +112,7 @@ pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
     }
     let accept = if rng.bool() { ANY } else { ACCEPTED[rng.usize(..ACCEPTED.len())] };
     let agent = rng.bool().then(|| AGENTS[rng.usize(..AGENTS.len())]);
-    ReplayRequest { agent, ..get(path, accept, differences) }
+    ReplayRequest { agent, ..get(path, accept, &DIFFERENCES[..permitted]) }
 }
 
 fn change(rng: &mut Rng, path: &str) -> String {
