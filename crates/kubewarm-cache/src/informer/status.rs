@@ -32,8 +32,8 @@ pub(super) struct InformerStatus {
     epoch: u64,
     pub(super) list: VerbAccess,
     pub(super) watch: VerbAccess,
-    /// When the last attempt to list began.
-    list_began: Timestamp,
+    /// The undecodable objects in the report when the last attempt to list began.
+    earlier_undecodable: Arc<[UndecodableObject]>,
     lists: LatencyWindow,
     events: LatencyWindow,
     reads: LatencyWindow,
@@ -60,7 +60,7 @@ impl InformerStatus {
             epoch: 0,
             list: VerbAccess::default(),
             watch: VerbAccess::default(),
-            list_began: now,
+            earlier_undecodable: Arc::default(),
             lists: LatencyWindow::default(),
             events: LatencyWindow::default(),
             reads: LatencyWindow::default(),
@@ -202,7 +202,7 @@ impl InformerStatus {
             status.report.synced_at = Some(synced);
         });
         self.epoch = epoch;
-        self.forget_undecodable_before(self.list_began);
+        self.forget_earlier_undecodable();
         self.confirm(requested_at);
         let (cold_at, started) = self.warmup_started;
         let report = &mut self.report;
@@ -318,13 +318,19 @@ impl InformerStatus {
     /// Records that an attempt to list begins. Undecodable objects of the previous list stay in the report until the
     /// new list is complete, because the store still lacks them.
     pub(super) fn begin_list(&mut self) {
-        self.list_began = Timestamp::now();
+        self.earlier_undecodable = Arc::clone(&self.report.undecodable);
         (self.report.listed, self.report.expected) = (0, None);
     }
 
-    /// Removes the undecodable objects that the informer received before `start`.
-    fn forget_undecodable_before(&mut self, start: Timestamp) {
-        let later = self.report.undecodable.iter().filter(|known| known.at >= start);
+    /// Removes the undecodable objects that the informer received before the last attempt to list. An object that the
+    /// list contained again has a new entry, with a name of its own. The time of an entry cannot decide, because the
+    /// wall clock can go back.
+    fn forget_earlier_undecodable(&mut self) {
+        let earlier = std::mem::take(&mut self.earlier_undecodable);
+        let is_earlier = |known: &UndecodableObject| {
+            earlier.iter().any(|entry| Arc::ptr_eq(&entry.object, &known.object))
+        };
+        let later = self.report.undecodable.iter().filter(|known| !is_earlier(known));
         self.report.undecodable = later.cloned().collect();
     }
 
