@@ -18,12 +18,14 @@ const SOON: Duration = Duration::from_secs(45);
 const REVIEWED: Duration = Duration::from_secs(26);
 const READY: Duration = Duration::from_mins(1);
 /// A spec that needs every sort of rule: for named, selected and all namespaces, for cluster-scoped
-/// kinds, and an elevated one.
+/// kinds, for one name, and an elevated one.
 fn spec(near: &str, far: &str) -> String {
     format!(
         "{{targets: [
   {{name: settings, resource: configmaps,
     scope: {{type: Namespaces, namespaces: [{near}, {far}]}}}},
+  {{name: one-account, resource: serviceaccounts, fieldSelector: metadata.name=default,
+    scope: {{type: Namespaces, namespaces: [{near}]}}}},
   {{name: deployments, group: apps, resource: deployments,
     scope: {{type: Namespaces, namespaces: [{near}]}}}},
   {{name: keys, resource: secrets, projection: {{type: Metadata}},
@@ -152,6 +154,7 @@ fn removing_any_rule_of_the_manifests_breaks_exactly_its_informers() -> Outcome 
     let every = json!([
         format!("{near}/configmaps"),
         format!("{near}/deployments"),
+        format!("{near}/serviceaccounts"),
         format!("{far}/configmaps"),
         format!("{far}/secrets"),
         format!("{web}/services"),

@@ -73,7 +73,7 @@ src/commands/cache/authority.rs a_server_or_ca_from_a_namespace_that_the_user_di
 Least privilege 1
 src/access/check_schedule/tests/mod.rs excess_is_what_no_profile_of_the_identity_needs
 tests/e2e/rules.rs removing_any_rule_of_the_manifests_breaks_exactly_its_informers
-tests/e2e/access_checks.rs each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_printed_yaml
+crates/kubewarm-api/src/manifests/permissions/tests.rs a_target_that_selects_one_name_needs_a_rule_for_that_name_only
 
 Least privilege 2
 tests/e2e_rights.rs the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests
@@ -152,7 +152,7 @@ crates/kubewarm-client/src/connection/tests.rs reviews_share_no_connection_with_
 
 Callers 5
 tests/e2e/certificates.rs a_certificate_identifies_the_reader_and_no_header_does
-crates/kubewarm-serve/src/callers/identity/client_ca.rs a_changed_file_is_used_and_a_broken_file_keeps_the_previous_cas
+crates/kubewarm-serve/src/callers/identity/client_ca.rs a_ca_outside_its_validity_accepts_no_certificate
 crates/kubewarm-serve/src/server/forward/headers.rs headers_of_the_connection_and_of_front_proxies_are_not_forwarded
 
 Callers 6

@@ -7,6 +7,7 @@ mod operator;
 mod permissions;
 mod rbac;
 mod required_permissions;
+mod resource_set;
 
 pub use self::{
     crd::render_crd,

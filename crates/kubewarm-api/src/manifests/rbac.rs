@@ -4,10 +4,11 @@
 use super::{
     ManifestError,
     label::{PROFILE_LABEL, label_value},
-    required_permissions::{RequiredPermissions, ResourceSet},
+    required_permissions::RequiredPermissions,
+    resource_set::ResourceSet,
 };
 use crate::{
-    model::{GroupResource, ProfileRef, Subject},
+    model::{ProfileRef, Subject},
     v1alpha1,
 };
 use k8s_openapi::api::rbac::v1::{self, PolicyRule, RoleRef};
@@ -25,7 +26,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const MAX_NAME: usize = 253;
 /// Largest number of `resourceNames` in one rule. The CRD's schema has the same limit for the rules
 /// in a profile's `status.access`.
-const MAX_NAMES: usize = 64;
+pub(super) const MAX_NAMES: usize = 64;
 
 /// The two YAML manifests in a profile's `status.access`. Each permission that the profile needs is
 /// in exactly one manifest.
@@ -149,22 +150,22 @@ impl RbacObject {
     }
 }
 
-/// Builds one rule for each API group in `kinds`, with the verbs `list` and `watch`. Also builds
-/// rules that permit `get` of the namespaces in `looked_up`.
-pub(super) fn rules(kinds: &ResourceSet, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule> {
-    let mut by_group = BTreeMap::<&str, Vec<String>>::new();
-    for kind in kinds {
-        by_group.entry(kind.group()).or_default().push(kind.resource().to_owned());
-    }
-    let of_group = |(group, resources): (&str, Vec<String>)| PolicyRule {
+/// Builds the rules that permit `list` and `watch` of `kinds`, and `get` of the namespaces in
+/// `looked_up`.
+fn rules(kinds: &ResourceSet, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule> {
+    let names: Vec<_> = looked_up.iter().map(ToString::to_string).collect();
+    let lookup = names.chunks(MAX_NAMES).map(|names| rule("namespaces", names.to_vec(), "get"));
+    kinds.rules().into_iter().chain(lookup).collect()
+}
+
+/// Builds a rule that permits `list` and `watch` of all objects of `resources`.
+pub(super) fn list_and_watch(group: &str, resources: Vec<String>) -> PolicyRule {
+    PolicyRule {
         api_groups: Some(vec![group.to_owned()]),
         resources: Some(resources),
         verbs: ["list", "watch"].map(str::to_owned).into(),
         ..PolicyRule::default()
-    };
-    let names: Vec<_> = looked_up.iter().map(ToString::to_string).collect();
-    let lookup = names.chunks(MAX_NAMES).map(|names| rule("namespaces", names.to_vec(), "get"));
-    by_group.into_iter().map(of_group).chain(lookup).collect()
+    }
 }
 
 fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
@@ -254,7 +255,7 @@ pub(super) fn roles(needs: &RequiredPermissions) -> Vec<v1alpha1::NamespaceRules
     let mut kinds = needs.named.clone();
     for group in &needs.selected {
         for namespace in group.namespaces.iter().flatten() {
-            kinds.entry(Arc::clone(namespace)).or_default().extend(group.kinds.iter().cloned());
+            kinds.entry(Arc::clone(namespace)).or_default().extend(&group.kinds);
         }
     }
     let named = kinds.into_iter().map(|(name, kinds)| (name, rules(&kinds, &[].into())));
@@ -280,8 +281,7 @@ impl PrivilegeLevel {
     /// `true` for permissions of a ServiceAccount outside its own namespace.
     pub(super) fn of(self, kinds: &ResourceSet, away: bool) -> ResourceSet {
         let elevated = self == Self::Elevated;
-        let here = |kind: &&GroupResource| (away || kind.is_secrets()) == elevated;
-        kinds.iter().filter(here).cloned().collect()
+        kinds.filtered(|kind| (away || kind.is_secrets()) == elevated)
     }
 }
 
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn rules_have_at_most_64_resource_names() {
         let names: BTreeSet<_> = (0..130).map(|n| Arc::from(format!("n{n}"))).collect();
-        let counts: Vec<_> = rules(&ResourceSet::new(), &names)
+        let counts: Vec<_> = rules(&ResourceSet::default(), &names)
             .into_iter()
             .map(|rule| (rule.verbs, rule.resource_names.map(|names| names.len())))
             .collect();

@@ -1,16 +1,14 @@
 //! The permissions that a profile needs, grouped by namespace.
 
+use super::resource_set::ResourceSet;
 use crate::model::{
-    GroupResource, InformerScope, LabelSelector, ProfileRef, ResolvedProfile, Subject, TargetScope,
-    ValidatedProfile, WatchedNamespaces,
+    FieldSelector, GroupResource, InformerScope, LabelSelector, ProfileRef, ResolvedProfile,
+    Subject, TargetScope, ValidatedProfile, WatchedNamespaces,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-
-/// Resources that kubewarm must be able to list and watch, in one namespace or in the cluster.
-pub(super) type ResourceSet = BTreeSet<GroupResource>;
 
 /// The namespaces that each namespace selector of a profile matches in the cluster. The map omits
 /// selectors that kubewarm did not look up.
@@ -54,7 +52,7 @@ impl RequiredPermissions {
             account: account.cloned(),
             named: BTreeMap::new(),
             selected: Vec::new(),
-            everywhere: ResourceSet::new(),
+            everywhere: ResourceSet::default(),
             looked_up: BTreeSet::new(),
         }
     }
@@ -64,17 +62,20 @@ impl RequiredPermissions {
     pub(super) fn for_informers(declared: &ResolvedProfile, watched: &WatchedNamespaces) -> Self {
         let mut needs = Self::none(&declared.profile, declared.service_account.as_ref());
         for target in &declared.targets {
-            let informers = target.informers.iter();
-            let informers = informers
-                .map(|informer| (informer.key.resource.group_resource(), &informer.key.scope));
+            let informers = target.informers.iter().map(|informer| &informer.key);
             let Some(watch) = &target.namespaces else {
-                informers.for_each(|(of, scope)| needs.add(of, scope));
+                for key in informers {
+                    needs.add(key.resource.group_resource(), &key.fields, &key.scope);
+                }
                 continue;
             };
-            needs.everywhere.insert(watch.key.resource.group_resource().clone());
-            let namespaces = informers.clone().filter_map(|(_, scope)| scope.namespace());
+            needs.everywhere.insert(watch.key.resource.group_resource(), None);
+            let namespaces = informers.clone().filter_map(|key| key.scope.namespace());
             let namespaces = Some(namespaces.map(Arc::from).collect());
-            needs.select(&target.name, &watch.key.labels, namespaces, informers.map(|(of, _)| of));
+            let mut kinds = ResourceSet::default();
+            informers
+                .for_each(|key| kinds.insert(key.resource.group_resource(), key.fields.name()));
+            needs.select(&target.name, &watch.key.labels, namespaces, &kinds);
         }
         needs.limited(watched)
     }
@@ -90,11 +91,15 @@ impl RequiredPermissions {
         let mut needs = Self::none(&profile.profile, profile.service_account.as_ref());
         for target in &profile.targets {
             if let TargetScope::NamespaceSelector(labels) = &target.scope {
-                needs.everywhere.extend(namespaces());
-                needs.select(&target.name, labels, found.get(labels).cloned(), [&target.of]);
+                if let Some(namespaces) = namespaces() {
+                    needs.everywhere.insert(&namespaces, None);
+                }
+                let mut kinds = ResourceSet::default();
+                kinds.insert(&target.of, target.fields.name());
+                needs.select(&target.name, labels, found.get(labels).cloned(), &kinds);
             }
             for scope in target.scope.informer_scopes(&profile.profile.namespace).iter().flatten() {
-                needs.add(&target.of, scope);
+                needs.add(&target.of, &target.fields, scope);
             }
         }
         needs.limited(watched)
@@ -123,12 +128,12 @@ impl RequiredPermissions {
         self.named.is_empty() && self.selected.is_empty() && self.everywhere.is_empty()
     }
 
-    fn add(&mut self, of: &GroupResource, scope: &InformerScope) {
+    fn add(&mut self, of: &GroupResource, fields: &FieldSelector, scope: &InformerScope) {
         let InformerScope::Namespace(namespace) = scope else {
-            self.everywhere.insert(of.clone());
+            self.everywhere.insert(of, fields.name());
             return;
         };
-        self.named.entry(Arc::clone(namespace)).or_default().insert(of.clone());
+        self.named.entry(Arc::clone(namespace)).or_default().insert(of, fields.name());
         if *namespace != self.profile.namespace {
             self.looked_up.insert(Arc::clone(namespace));
         }
@@ -136,23 +141,22 @@ impl RequiredPermissions {
 
     /// Adds permissions for the namespaces that a namespace selector matches. Targets with equal
     /// selectors and equal matching namespaces share one role.
-    fn select<'a>(
+    fn select(
         &mut self,
         target: &Arc<str>,
         labels: &LabelSelector,
         namespaces: Option<BTreeSet<Arc<str>>>,
-        kinds: impl IntoIterator<Item = &'a GroupResource>,
+        kinds: &ResourceSet,
     ) {
         if namespaces.as_ref().is_some_and(BTreeSet::is_empty) {
             return;
         }
-        let kinds = kinds.into_iter().cloned();
         let is_same =
             |it: &&mut SelectorPermissions| it.labels == *labels && it.namespaces == namespaces;
         if let Some(group) = self.selected.iter_mut().find(is_same) {
             group.kinds.extend(kinds);
         } else {
-            let (target, labels, kinds) = (Arc::clone(target), labels.clone(), kinds.collect());
+            let (target, labels, kinds) = (Arc::clone(target), labels.clone(), kinds.clone());
             self.selected.push(SelectorPermissions { target, labels, namespaces, kinds });
         }
     }

@@ -127,11 +127,14 @@ impl FieldSelector {
 
     /// Returns the name in a requirement `metadata.name=<name>`, if there is one. RBAC then
     /// authorizes the request as a request for this name, so a rule with `resourceNames` can permit
-    /// it.
+    /// it. `None` also for text that cannot be a segment of a path, because the API server does not
+    /// authorize such a request by name.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         let is_name = |found: &&FieldRequirement| found.equals && &*found.field == "metadata.name";
-        self.requirements.items().find(is_name).map(|found| &*found.value)
+        let name = self.requirements.items().find(is_name).map(|found| &*found.value);
+        // As `IsValidPathSegmentName` in https://github.com/kubernetes/apimachinery.
+        name.filter(|name| !matches!(*name, "" | "." | "..") && !name.contains(['/', '%']))
     }
 
     /// Returns the selector without requirements on fields such as `index.kubewarm.io/by-image`.
@@ -300,6 +303,21 @@ mod tests {
         for value in ["a\nb", "\u{1b}[31m", "\0", "\u{85}"] {
             let error = FieldRequirement::equal("a", value).unwrap_err();
             assert_eq!(error.part, "value", "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_segment_of_a_path_is_not_authorized_by_name() {
+        let limits = FieldSelectorLimits { requirements: 2, value_bytes: 9 };
+        for (text, name) in [
+            ("metadata.name=system:a", Some("system:a")),
+            ("metadata.name!=a", None),
+            ("metadata.name=", None),
+            ("metadata.name=..", None),
+            ("metadata.name=a/b", None),
+            ("metadata.name=a%b", None),
+        ] {
+            assert_eq!(FieldSelector::parse(text, limits).unwrap().name(), name, "{text}");
         }
     }
 

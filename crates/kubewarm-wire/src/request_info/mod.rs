@@ -247,14 +247,13 @@ impl ObjectRequest {
             (None, Some(_)) => "watch",
             (None, None) => "list",
         };
-        let selected = || self.fields.name().filter(|name| is_reviewable(name));
         AccessAttributes {
             verb,
             group: self.resource.group(),
             version: self.resource.version(),
             resource: self.resource.resource(),
             namespace: self.namespace.as_deref().unwrap_or_default(),
-            name: name.or_else(selected).unwrap_or_default(),
+            name: name.or_else(|| self.fields.name()).unwrap_or_default(),
         }
     }
 }
@@ -267,10 +266,4 @@ impl AccessAttributes<'_> {
         let Self { verb, group, resource, namespace, name, .. } = *self;
         (verb, group, resource) == ("get", "", "namespaces") && namespace == name
     }
-}
-
-/// Returns whether `name` is a valid path segment (`IsValidPathSegmentName` of apimachinery). No object has an
-/// invalid name, so the access review omits an invalid name.
-fn is_reviewable(name: &str) -> bool {
-    !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::{
-    manifests::required_permissions::ResourceSet,
+    manifests::resource_set::ResourceSet,
     model::{
         AccountPolicyEnforcement, GroupResource, InformerScope, InformerSpec, ManagedFieldsPolicy,
         ProfileRef, Projection, ResolvedTarget, Resource, SecretDataPolicy, TargetRequirement,
-        TargetScope,
+        TargetScope, ValidatedTarget,
     },
     v1alpha1::CacheProfile,
 };
@@ -54,8 +54,10 @@ fn informer(of: &GroupResource, scope: InformerScope, identity: &Identity) -> In
 pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> ResolvedProfile {
     let within = |name: &str| InformerScope::Namespace(name.into());
     let identity = profile.identity();
-    let spec = |of: &GroupResource, scope| {
-        InformerSpec::new(informer(of, scope, &identity), profile.profile.clone())
+    let spec = |target: &ValidatedTarget, scope| {
+        let fields = target.fields.clone();
+        let key = InformerKey { fields, ..informer(&target.of, scope, &identity) };
+        InformerSpec::new(key, profile.profile.clone())
     };
     let targets = profile.targets.iter().map(|target| {
         let informer_scopes: Vec<_> = match &target.scope {
@@ -80,7 +82,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> ResolvedPr
             requirement: TargetRequirement::Required,
             declared_as: target.of.to_string().into(),
             resolved: None,
-            informers: informer_scopes.into_iter().map(|scope| spec(&target.of, scope)).collect(),
+            informers: informer_scopes.into_iter().map(|scope| spec(target, scope)).collect(),
             namespaces,
             serving: None,
             named: [].into(),
@@ -181,6 +183,39 @@ fn manifests_from_a_file_equal_manifests_from_the_cluster() {
         )
         .unwrap();
         assert_eq!(offline, live);
+    }
+}
+
+#[test]
+fn a_target_that_selects_one_name_needs_a_rule_for_that_name_only() {
+    let spec = "
+    targets:
+    - name: tls
+      resource: secrets
+      projection: {type: Metadata}
+      fieldSelector: metadata.name=tls
+    - name: settings
+      resource: configmaps
+      fieldSelector: metadata.name=web
+      scope: {type: NamespaceSelector, namespaceSelector: {matchLabels: {tier: web}}}";
+    let profile = profile(spec);
+    let live = ProfilePermissions::for_informers(
+        &declared(&profile, &["east"]),
+        &account(),
+        &WatchedNamespaces::Everywhere,
+    );
+    for access in [offline(&profile), live.unwrap()] {
+        let all = parse(&access.to_yaml());
+        let rules = all.iter().filter_map(|document| document["rules"].as_array()).flatten();
+        let read = |resource: &str| {
+            let mut of = rules.clone().filter(|rule| rule["resources"][0] == *resource);
+            let found = of.next().unwrap()["resourceNames"].clone();
+            assert!(of.next().is_none(), "{all:#?}");
+            found
+        };
+        assert_eq!(read("secrets"), serde_json::json!(["tls"]));
+        assert_eq!(read("configmaps"), serde_json::json!(["web"]));
+        assert_eq!(read("namespaces"), serde_json::Value::Null, "every namespace is watched");
     }
 }
 
@@ -345,7 +380,9 @@ proptest! {
             _ => Subject::ServiceAccount { namespace: a.into(), name: b.into() },
         };
         let of = |resource| GroupResource::new("", resource).unwrap();
-        let kinds: ResourceSet = [of("pods"), of("secrets")].into();
+        let mut kinds = ResourceSet::default();
+        kinds.insert(&of("pods"), None);
+        kinds.insert(&of("secrets"), Some(b).filter(|name| !name.is_empty()));
         let needs = RequiredPermissions {
             profile: ProfileRef { namespace: c.into(), name: d.into() },
             account: is_account.then(|| b.into()),
