@@ -10,16 +10,27 @@ use crate::{
 use rustls::{
     RootCertStore,
     pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::{VerifierBuilderError, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
 };
+use x509_parser::{
+    certificate::{Validity, X509Certificate},
+    prelude::FromDer as _,
+};
 
 /// The accepted CAs of client certificates.
-pub struct ClientCa(ReloadingFiles<dyn ClientCertVerifier>);
+pub struct ClientCa(ReloadingFiles<Vec<TrustedCa>>);
+
+/// One accepted CA, with its own verifier, because rustls does not check the validity of trusted CAs. The API
+/// server does (`Certificate.Verify` in Go's `crypto/x509`).
+struct TrustedCa {
+    verifier: Arc<dyn ClientCertVerifier>,
+    validity: Validity,
+}
 
 impl ClientCa {
     /// Reads the CAs from the PEM file at `path`.
@@ -45,25 +56,47 @@ impl ClientCa {
     /// signed. All further certificates of `chain` are intermediate certificates.
     pub(super) fn is_signed_by(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let Some((own, between)) = chain.split_first() else { return false };
-        let found = self.0.contents().verify_client_cert(own, between, now);
-        if let Err(error) = &found {
-            tracing::debug!(%error, file = %self.0.file().display(), "a client's certificate is not accepted");
-        }
-        found.is_ok()
+        self.0.contents().iter().filter(|it| it.is_valid_at(now)).any(|authority| {
+            let found = authority.verifier.verify_client_cert(own, between, now);
+            if let Err(error) = &found {
+                let file = self.0.file().display();
+                tracing::debug!(%error, %file, "a CA does not accept a client's certificate");
+            }
+            found.is_ok()
+        })
     }
 }
 
-fn load(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
-    let mut roots = RootCertStore::empty();
-    for found in CertificateDer::pem_slice_iter(&read(path)?) {
-        let found = found.map_err(not_pem(path, "certificate"))?;
+impl TrustedCa {
+    fn of(certificate: CertificateDer<'static>, path: &Path) -> Result<Self, ServeError> {
         let problem = format!("{} holds a certificate that cannot be a CA's", path.display());
-        roots.add(found).map_err(ServeError::of(problem))?;
+        let (_, parsed) =
+            X509Certificate::from_der(&certificate).map_err(ServeError::of(problem.clone()))?;
+        let validity = parsed.validity().clone();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).map_err(ServeError::of(problem.clone()))?;
+        let (roots, provider) = (Arc::new(roots), Arc::new(provider()));
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+        Ok(Self { verifier: verifier.map_err(ServeError::of(problem))?, validity })
     }
-    let problem = format!("{} holds no certificate of a CA in PEM", path.display());
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider())).build();
-    verifier.map_err(ServeError::of(problem))
+
+    fn is_valid_at(&self, now: UnixTime) -> bool {
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        (self.validity.not_before.timestamp()..=self.validity.not_after.timestamp())
+            .contains(&seconds)
+    }
+}
+
+fn load(path: &Path) -> Result<Arc<Vec<TrustedCa>>, ServeError> {
+    let mut all = Vec::new();
+    for found in CertificateDer::pem_slice_iter(&read(path)?) {
+        all.push(TrustedCa::of(found.map_err(not_pem(path, "certificate"))?, path)?);
+    }
+    if all.is_empty() {
+        let problem = format!("{} holds no certificate of a CA in PEM", path.display());
+        return Err(ServeError::of(problem)(VerifierBuilderError::NoRootAnchors));
+    }
+    Ok(Arc::new(all))
 }
 
 impl fmt::Debug for ClientCa {
@@ -75,7 +108,7 @@ impl fmt::Debug for ClientCa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::identity::sample::signed;
+    use crate::callers::identity::sample::{signed, signed_within};
     use std::fs;
 
     struct BundleFolder(tempfile::TempDir);
@@ -124,6 +157,17 @@ mod tests {
         folder.write(&format!("{first}{second}"));
         assert_eq!(vouches(), [true, true]);
         assert!(!authority.is_signed_by(&[], UnixTime::now()));
+    }
+
+    #[test]
+    fn a_ca_outside_its_validity_accepts_no_certificate() {
+        let [(current, of_current), (expired, of_expired), (future, of_future)] =
+            [(2000, 3000), (2000, 2001), (2999, 3000)].map(|years| signed_within("jane", years));
+        let folder = BundleFolder::with(&format!("{expired}{future}{current}"));
+        let authorities = ClientCa::of_file(folder.file()).unwrap();
+        let is_accepted = [of_current, of_expired, of_future]
+            .map(|client| authorities.is_signed_by(&[client], UnixTime::now()));
+        assert_eq!(is_accepted, [true, false, false]);
     }
 
     #[test]

@@ -3,13 +3,23 @@
 use super::{ClientCa, ClientCertChain};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair,
+    Issuer, KeyPair, date_time_ymd,
 };
 use rustls::pki_types::CertificateDer;
 use std::{fs, sync::Arc};
 
 pub(super) fn signed(name: &str) -> (String, CertificateDer<'static>) {
+    signed_within(name, (2000, 3000))
+}
+
+/// A CA that is valid from the start of the first year to the start of the second, and a certificate that it signed
+/// for the client `name`.
+pub(super) fn signed_within(
+    name: &str,
+    (first, end): (i32, i32),
+) -> (String, CertificateDer<'static>) {
     let mut wanted = CertificateParams::default();
+    (wanted.not_before, wanted.not_after) = (date_time_ymd(first, 1, 1), date_time_ymd(end, 1, 1));
     wanted.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
     let authority = wanted.self_signed(&key).unwrap().pem();
