@@ -7,6 +7,7 @@ use super::{
     request_path::{RequestPath, ResourcePath, split_profile},
 };
 use kubewarm_api::model::{GroupResource, Resource};
+use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 
 /// Subresources that the API server serves itself, as a part of their object. So the resource version in the
@@ -67,7 +68,9 @@ impl<'a> ForwardPlan<'a> {
         let is_unknown = named.is_err();
         let Ok((_, RequestPath::Objects(resource_path))) = named else {
             // Of a path that kubewarm does not understand, each segment can be the subresource.
-            let is_long_running = is_unknown && path.split('/').any(|part| LASTING.contains(&part));
+            let decoded = percent_decode_str(path).decode_utf8_lossy();
+            let is_long_running =
+                is_unknown && decoded.split('/').any(|part| LASTING.contains(&part));
             let (resource, writes) = (None, None);
             return Ok(Self { path, resource, is_write, writes, is_long_running });
         };
@@ -152,6 +155,8 @@ mod tests {
         assert_eq!(below.path, "/api/v1//pods/../%2e");
         let to_pod = "/api/v1/namespaces/a/pods/p/proxy/x%2Fy/../z";
         assert!(ForwardPlan::parse("GET", to_pod, None).unwrap().is_long_running);
+        let encoded = "/api/v1/namespaces/a/pods/p/l%6Fg/../z";
+        assert!(ForwardPlan::parse("GET", encoded, None).unwrap().is_long_running);
     }
 
     #[test]

@@ -321,7 +321,7 @@ impl ReadApi {
         let kinds = self.reads.list_kinds(profile).await?;
         let sent = render_discovery_document(&kinds, document, listing);
         let sent = sent.ok_or_else(StatusError::no_such_path)?;
-        Ok(response::document(&request.head, sent))
+        Ok(response::document(&request.head, sent, profile.is_some()))
     }
 
     async fn version(&self, request: &IncomingRequest) -> Result<OutgoingResponse, StatusError> {

@@ -247,12 +247,17 @@ fn staleness_warning(age: Option<Duration>) -> String {
     }
 }
 
-/// The response with a discovery document, or 304 if `If-None-Match` contains the document's `ETag`.
-pub(super) fn document(request: &Parts, document: DiscoveryResponse) -> OutgoingResponse {
+/// The response with a discovery document, or 304 if `If-None-Match` contains the document's `ETag`. As at the API
+/// server, HTTP caches may share the document, but not the document of one profile (`is_of_profile`).
+pub(super) fn document(
+    request: &Parts,
+    document: DiscoveryResponse,
+    is_of_profile: bool,
+) -> OutgoingResponse {
     let DiscoveryResponse { content_type, etag, body } = document;
     let known = request.headers.get(IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
     let is_known = known.is_some_and(|known| is_known(known, &etag));
-    let mut headers = headers(content_type, "public");
+    let mut headers = headers(content_type, if is_of_profile { NOT_KEPT } else { "public" });
     headers.insert(VARY, HeaderValue::from_static("Accept"));
     set(&mut headers, ETAG, etag);
     if is_known {
