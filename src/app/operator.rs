@@ -152,7 +152,7 @@ fn spawn_controller(
         namespace_quota: args.namespace_quota.into(),
         buckets: checks.clone(),
     };
-    let admission = ProfileAdmission::new(Arc::clone(namespace));
+    let admission = ProfileAdmission::new(Arc::clone(namespace), memory.operator_limits(args));
     let registry = InformerRegistry::new(
         Arc::clone(clients),
         catalog.clone(),

@@ -14,8 +14,8 @@ pub(super) struct BudgetTree {
     operator_namespace: Arc<str>,
     process: Arc<Budget>,
     of_namespace: ProfileLimits,
-    /// The bytes of all statuses of a namespace's profiles, charged to the namespace's memory
-    /// budget. Large statuses therefore leave less memory for stores.
+    /// The memory of a namespace's profiles, charged to the namespace's memory budget. Large
+    /// profiles therefore leave less memory for stores.
     namespaces: BTreeMap<Arc<str>, BudgetCharge>,
 }
 
@@ -34,21 +34,16 @@ impl BudgetTree {
         &self.process
     }
 
-    /// Charges each namespace's budget for the statuses of the namespace's profiles. `all` contains
-    /// the status size of every existing profile, in bytes.
-    pub(super) fn charge_statuses<'a>(
-        &mut self,
-        all: impl Iterator<Item = (&'a ProfileRef, usize)>,
-    ) {
-        let mut statuses: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
+    /// Charges each namespace's budget for the namespace's profiles. `all` contains the memory of
+    /// every existing profile, in bytes, without its informers and stores.
+    pub(super) fn charge_profiles<'a>(&mut self, all: impl Iterator<Item = (&'a ProfileRef, u64)>) {
+        let mut profiles: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
         for (profile, bytes) in all {
-            let taken = statuses.entry(&profile.namespace).or_default();
-            if *profile.namespace != *self.operator_namespace {
-                *taken = taken.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
-            }
+            let taken = profiles.entry(&profile.namespace).or_default();
+            *taken = taken.saturating_add(bytes);
         }
-        self.namespaces.retain(|namespace, _| statuses.contains_key(namespace));
-        for (namespace, bytes) in statuses {
+        self.namespaces.retain(|namespace, _| profiles.contains_key(namespace));
+        for (namespace, bytes) in profiles {
             self.namespace(namespace).meter().set(0, bytes);
         }
     }

@@ -1,5 +1,5 @@
 use super::{
-    admission::{NAMESPACE_MEBIBYTES, PROCESS_MEBIBYTES, ProfileAdmission},
+    admission::ProfileAdmission,
     known_target::KnownTarget,
     profile_parser::{ClusterProfile, InvalidProfile},
 };
@@ -17,13 +17,15 @@ pub(super) struct KnownProfile {
     /// These informers stop if a newer, invalid generation names another identity. They also stop
     /// if the last valid spec does not fit into the limits for stored specs.
     pub(super) valid: Arc<ValidatedProfile>,
-    spec_bytes: u64,
+    /// Memory of the profile without its status, informers and stores, in bytes.
+    memory: u64,
     /// Counts the spec of `valid` against the limits for stored specs, while the newest generation
     /// is invalid.
     last_valid_charge: Option<BudgetCharge>,
     pub(super) accepted_at: Duration,
     pub(super) budget: Arc<Budget>,
-    pub(super) targets: BTreeMap<Arc<str>, KnownTarget>,
+    /// In boxes, because a node of the map has space for eleven values of 1 KiB.
+    pub(super) targets: BTreeMap<Arc<str>, Box<KnownTarget>>,
     /// The cached `status.access`, together with the resolved profile and the operator's identity
     /// from which it was computed.
     pub(super) access: Option<(Arc<ResolvedProfile>, Subject, Option<Arc<AccessStatus>>)>,
@@ -39,7 +41,7 @@ impl KnownProfile {
         Self {
             created: found.created,
             valid: Arc::clone(valid),
-            spec_bytes: found.spec_bytes,
+            memory: found.memory,
             last_valid_charge: None,
             accepted_at: now,
             budget,
@@ -61,7 +63,7 @@ impl KnownProfile {
             // An edit restarts the targets that a limit stopped.
             self.targets.values_mut().for_each(|state| state.limited = None);
         }
-        (self.valid, self.spec_bytes) = (Arc::clone(valid), found.spec_bytes);
+        (self.valid, self.memory) = (Arc::clone(valid), found.memory);
         self.release(admission);
     }
 
@@ -95,15 +97,14 @@ impl KnownProfile {
             Some(_) => {
                 if self.last_valid_charge.is_none() {
                     self.last_valid_charge =
-                        admission.keep(&self.valid.profile.namespace, self.spec_bytes);
+                        admission.keep(&self.valid.profile.namespace, self.memory);
                 }
                 if self.last_valid_charge.is_some() {
                     return Ok(());
                 }
-                format!(
-                    "the last valid generation is not kept, because kept specs are limited to \
-                     {NAMESPACE_MEBIBYTES} MiB per namespace and {PROCESS_MEBIBYTES} MiB in total"
-                )
+                "the last valid generation is not kept, because it does not fit into the memory for \
+                 profiles, half of the memory for stores"
+                    .to_owned()
             }
         };
         self.release(admission);

@@ -13,6 +13,7 @@ mod informer_quotas;
 mod known_profile;
 mod known_target;
 mod operator_limits;
+mod profile_memory;
 mod profile_parser;
 mod profile_receiver;
 mod reconcile;

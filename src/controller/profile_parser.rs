@@ -1,14 +1,16 @@
 //! Reads and validates the profiles in the store of the profile informer.
 
-use super::admission::{
-    NAMESPACE_MEBIBYTES, NAMESPACE_PROFILES, PROCESS_MEBIBYTES, PROCESS_PROFILES,
+use super::{
+    admission::{NAMESPACE_PROFILES, PROCESS_PROFILES},
+    profile_memory::{PART_BYTES, profile_memory},
 };
+use crate::status::StoredStatus;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kubewarm_api::{
     model::{
         GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ManagedFieldsPolicy,
-        ProfileRef, Projection, Refusal, RefusalReason, Resource, ResourceVersion,
+        ObjectKey, ProfileRef, Projection, Refusal, RefusalReason, Resource, ResourceVersion,
         ValidatedProfile, ValidationError, WatchedNamespaces,
     },
     v1alpha1::{self, CacheProfile, CacheProfileSpec, CacheProfileStatus},
@@ -31,9 +33,10 @@ pub(super) struct ClusterProfile {
     /// Time of creation by the API server's clock, in whole seconds.
     pub(super) created: Option<Timestamp>,
     pub(super) generation: i64,
-    pub(super) spec_bytes: u64,
+    /// Memory of the profile without its status, informers and stores, in bytes.
+    pub(super) memory: u64,
     pub(super) parsed: ParsedProfile,
-    pub(super) status: Option<Arc<CacheProfileStatus>>,
+    pub(super) status: StoredStatus,
     pub(super) status_bytes: usize,
 }
 
@@ -62,8 +65,9 @@ pub(super) struct ProfileMetadata {
 }
 
 impl StoredProfile<'_> {
-    pub(super) fn spec_bytes(&self) -> usize {
-        self.spec.map_or(0, |spec| spec.get().len())
+    /// The memory that the parsed profile takes, in bytes.
+    pub(super) fn memory(&self) -> u64 {
+        profile_memory(self.spec.map_or("null", RawValue::get).as_bytes())
     }
 
     pub(super) fn to_json(&self) -> Vec<u8> {
@@ -168,7 +172,8 @@ impl ProfileParser {
                 if let Some(known) = known.filter(|known| version.is_some() && known.0 == version) {
                     found.insert(profile, known);
                 } else if let Some(object) = store.get(&key) {
-                    let parsed = parse(profile.clone(), &object);
+                    let status = stored_status(store.clone(), key);
+                    let parsed = parse(profile.clone(), &object, status);
                     found.insert(profile, (object.version, parsed));
                 }
             }
@@ -177,26 +182,28 @@ impl ProfileParser {
     }
 }
 
-fn parse(profile: ProfileRef, object: &StoredObject) -> ClusterProfile {
+fn parse(profile: ProfileRef, object: &StoredObject, status: StoredStatus) -> ClusterProfile {
     let uid: Arc<str> = object.uid.to_string().into();
-    let (metadata, spec_bytes, parsed, status) =
+    let (metadata, memory, parsed, status_bytes) =
         match serde_json::from_slice::<StoredProfile<'_>>(&object.bytes) {
-            Ok(StoredProfile { metadata, spec, status, is_left_out }) => {
+            Ok(stored) => {
+                let memory = stored.memory();
+                let StoredProfile { metadata, spec, status, is_left_out } = stored;
                 let spec = spec.map_or("null", RawValue::get);
                 let parsed = if is_left_out {
                     Err(InvalidProfile { refusal: left_out_refusal(&profile), identity: None })
                 } else {
                     parse_spec(&profile, &uid, &metadata, spec)
                 };
-                (metadata, spec.len(), parsed, status)
+                (metadata, memory, parsed, status.map_or(0, |text| text.get().len()))
             }
             Err(error) => {
                 let refusal = unreadable_refusal(&error);
                 (
                     ProfileMetadata::default(),
-                    object.bytes.len(),
+                    profile_memory(&object.bytes),
                     Err(InvalidProfile { refusal, identity: None }),
-                    None,
+                    0,
                 )
             }
         };
@@ -205,13 +212,24 @@ fn parse(profile: ProfileRef, object: &StoredObject) -> ClusterProfile {
         uid,
         created: metadata.creation_timestamp.map(|time| time.0),
         generation: metadata.generation.unwrap_or(0),
-        spec_bytes: u64::try_from(spec_bytes).unwrap_or(u64::MAX),
+        memory,
         parsed,
-        status_bytes: status.map_or(0, |text| text.get().len()),
-        // The parser ignores a status that it cannot parse, for instance from another version of
-        // kubewarm. The status writer later replaces this status.
-        status: status.and_then(|text| serde_json::from_str(text.get()).ok()).map(Arc::new),
+        status,
+        status_bytes,
     }
+}
+
+/// The status of the profile `key` in `store`. It is read on demand, because a decoded status takes several times
+/// the memory of the stored one, and only a new leader needs it.
+fn stored_status(store: StoreReader, key: ObjectKey) -> StoredStatus {
+    StoredStatus::new(move || decode_status(&store.get(&key)?))
+}
+
+/// Returns `None` for a status that does not parse, for instance from another version of kubewarm. The status writer
+/// later replaces this status.
+fn decode_status(object: &StoredObject) -> Option<CacheProfileStatus> {
+    let StoredProfile { status, .. } = serde_json::from_slice(&object.bytes).ok()?;
+    serde_json::from_str(status?.get()).ok()
 }
 
 fn parse_spec(
@@ -270,13 +288,14 @@ fn unreadable_refusal(error: &serde_json::Error) -> Refusal {
 /// are in memory.
 fn left_out_refusal(profile: &ProfileRef) -> Refusal {
     let message = format!(
-        "left out: the limits are {NAMESPACE_PROFILES} profiles with {NAMESPACE_MEBIBYTES} MiB of specs for \
-         one namespace, and {PROCESS_PROFILES} with {PROCESS_MEBIBYTES} MiB for all; delete or combine \
-         profiles of namespace {:?}, or ask the administrator of kubewarm if it has few; kubewarm tries \
-         again some minutes after other profiles are deleted",
+        "left out: a namespace may have {NAMESPACE_PROFILES} profiles, all namespaces {PROCESS_PROFILES}, and \
+         profiles may use half of the memory for stores (each profile and target {} KiB, each byte of a \
+         spec 4); delete or combine profiles of namespace {:?}, or ask the administrator of kubewarm to \
+         raise --memory-limit; kubewarm tries again some minutes after other profiles are deleted",
+        PART_BYTES >> 10,
         profile.namespace,
     );
-    Refusal::new(RefusalReason::InvalidSpec, message)
+    Refusal::new(RefusalReason::LimitExceeded, message)
 }
 
 #[cfg(test)]
@@ -307,19 +326,19 @@ mod tests {
         }
     }
 
-    fn found(status: &Value) -> ClusterProfile {
+    fn found(object: &StoredObject) -> ClusterProfile {
         let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
-        parse(profile, &object(status))
+        parse(profile, object, StoredStatus::default())
     }
 
     #[test]
     fn an_unreadable_status_does_not_invalidate_the_spec() {
-        let known = found(&json!({"observedGeneration": 2}));
-        assert_eq!(known.status.unwrap().observed_generation, Some(2));
+        let known = decode_status(&object(&json!({"observedGeneration": 2})));
+        assert_eq!(known.unwrap().observed_generation, Some(2));
         for status in [json!({"observedGeneration": "two"}), json!({"targets": {}}), json!(7)] {
-            let found = found(&status);
-            assert_eq!(found.parsed.unwrap().generation, 3, "{status}");
-            assert!(found.status.is_none(), "{status}");
+            let object = object(&status);
+            assert_eq!(found(&object).parsed.unwrap().generation, 3, "{status}");
+            assert!(decode_status(&object).is_none(), "{status}");
         }
     }
 
@@ -345,8 +364,7 @@ mod tests {
         ] {
             let body = json!({"metadata": {"namespace": "a", "name": "p"}, "spec": spec});
             let object = StoredObject { bytes: body.to_string().into(), ..object(&json!({})) };
-            let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
-            let unrunnable = parse(profile, &object).parsed.unwrap_err();
+            let unrunnable = found(&object).parsed.unwrap_err();
             assert_eq!(unrunnable.identity, expected, "{spec}");
         }
     }
@@ -354,12 +372,13 @@ mod tests {
     #[test]
     fn a_left_out_profile_reports_the_limit_and_the_next_step() {
         let body = json!({"metadata": {"generation": 4}, "leftOut": true}).to_string();
-        let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
-        let found = parse(profile, &StoredObject { bytes: body.into(), ..object(&json!({})) });
+        let found = found(&StoredObject { bytes: body.into(), ..object(&json!({})) });
         assert_eq!((found.generation, &*found.uid), (4, "u"));
         let InvalidProfile { refusal, identity } = found.parsed.unwrap_err();
-        assert_eq!((identity, refusal.reason), (None, RefusalReason::InvalidSpec));
-        for part in ["left out: ", "100 profiles with 4 MiB of specs", "of namespace \"a\""] {
+        assert_eq!((identity, refusal.reason), (None, RefusalReason::LimitExceeded));
+        for part in
+            ["left out: ", "may have 100 profiles", "half of the memory", "of namespace \"a\""]
+        {
             assert!(refusal.message.contains(part), "{}", refusal.message);
         }
     }

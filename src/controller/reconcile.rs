@@ -101,8 +101,11 @@ impl Reconciler {
         let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
         self.dropped.retain(|profile, _| exist.contains(profile));
-        let statuses = profiles.iter().map(|found| (&found.profile, found.status_bytes));
-        self.budgets.charge_statuses(statuses);
+        let memory = |found: &ClusterProfile| {
+            let status = u64::try_from(found.status_bytes).unwrap_or(u64::MAX);
+            found.memory.saturating_add(status)
+        };
+        self.budgets.charge_profiles(profiles.iter().map(|it| (&it.profile, memory(it))));
         let exceeded = self.enforce_limits(cluster, now);
         let mut outcome = ReconcileResult { exceeded, ..ReconcileResult::default() };
         let operator_namespace = Arc::clone(&self.operator_scope.namespace);
@@ -206,7 +209,7 @@ impl Reconciler {
         let valid = Arc::clone(&known.valid);
         known.budget.set_limits(valid.limits);
         let mut former = std::mem::take(&mut known.targets);
-        let (mut taken, mut targets) = (0, Vec::new());
+        let (mut taken, mut targets) = (0, Vec::with_capacity(valid.targets.len()));
         for target in &valid.targets {
             let mut state = former.remove(&target.name).unwrap_or_default();
             if valid.mode == ProfileMode::Plan {

@@ -9,7 +9,9 @@ use super::{
 };
 use kubewarm_api::{
     manifests::is_elevated,
-    model::{AccountPolicyEnforcement, ProfileMode, ResolvedProfile, ResolvedTarget},
+    model::{
+        AccountPolicyEnforcement, ProfileMode, RefusalReason, ResolvedProfile, ResolvedTarget,
+    },
     v1alpha1::{AccessStatus, CONDITION_TYPES},
 };
 use std::{fmt::Write as _, time::Duration};
@@ -33,13 +35,16 @@ pub(super) fn conditions(
     let fresh =
         summarize(targets, "Fresh", |target| &target.fresh, healthy, ConditionReason::NotWarm);
     let healthy = met(ConditionReason::BelowLimits, required_targets(targets, "within the limits"));
-    let within_limits = summarize(
-        targets,
-        "WithinLimits",
-        |target| &target.within_limits,
-        healthy,
-        ConditionReason::Measuring,
-    );
+    let within_limits = match &declared.refused {
+        Some(refusal) if refusal.reason == RefusalReason::LimitExceeded => accepted.clone(),
+        Some(_) | None => summarize(
+            targets,
+            "WithinLimits",
+            |target| &target.within_limits,
+            healthy,
+            ConditionReason::Measuring,
+        ),
+    };
     let deadline_met = match (declared.mode, declared.warmup_deadline) {
         (ProfileMode::Plan, Some(_)) => {
             ConditionUpdate::new(None, ConditionReason::Warming, "planned only: no informer runs")
@@ -202,6 +207,9 @@ fn ready(
     // A refusal of a target with one of these reasons can end without an edit of the profile, so
     // the profile is not invalid.
     let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
+    if accepted.status == Some(false) && accepted.reason == ConditionReason::LimitExceeded {
+        return not(ConditionReason::LimitExceeded, accepted.message.clone());
+    }
     if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
         return not(ConditionReason::InvalidSpec, accepted.message.clone());
     }

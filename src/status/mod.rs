@@ -32,7 +32,7 @@ pub use self::{
     informer::{ClockReading, InformerView},
     permissions::{ExcessByNamespace, excess},
     reference::{ReasonEntry, Reference, reference},
-    reporter::{ObservedProfile, StatusReporter},
+    reporter::{ObservedProfile, StatusReporter, StoredStatus},
     status_writer::{StatusWrite, StatusWriteOutcome, StatusWriter},
 };
 

@@ -70,6 +70,7 @@ impl From<RefusalReason> for ConditionReason {
             RefusalReason::ServiceAccountNotFound => Self::ServiceAccountNotFound,
             RefusalReason::UnsupportedField => Self::UnsupportedField,
             RefusalReason::TooManyInformers => Self::TooManyInformers,
+            RefusalReason::LimitExceeded => Self::LimitExceeded,
             RefusalReason::InvalidSpec => Self::InvalidSpec,
         }
     }

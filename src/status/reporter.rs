@@ -16,7 +16,7 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Maximum number of status writes in flight. A slow API server would only queue more writes.
@@ -31,6 +31,29 @@ const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 /// profile was deleted, and the next update cancels the retry, or the CRD is being replaced.
 const NOT_FOUND_DELAY: Duration = Duration::from_mins(5);
 
+/// Reads the status that kubewarm's own profile informer received last. This status can lag behind
+/// the API server.
+#[derive(Clone, Default)]
+pub struct StoredStatus(Option<Arc<StatusSource>>);
+
+type StatusSource = dyn Fn() -> Option<CacheProfileStatus> + Send + Sync;
+
+impl StoredStatus {
+    pub fn new(read: impl Fn() -> Option<CacheProfileStatus> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(read)))
+    }
+
+    fn read(&self) -> Option<Arc<CacheProfileStatus>> {
+        self.0.as_ref().and_then(|read| read()).map(Arc::new)
+    }
+}
+
+impl fmt::Debug for StoredStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StoredStatus").finish_non_exhaustive()
+    }
+}
+
 /// The input from which the status of one profile is computed.
 #[derive(Clone, Debug)]
 pub struct ObservedProfile {
@@ -41,9 +64,7 @@ pub struct ObservedProfile {
     pub excess: Option<ExcessByNamespace>,
     /// Cost estimate of a profile in mode `Plan`; `None` until the first estimate is complete.
     pub plan: Option<Arc<ProfileForecast>>,
-    /// The status that kubewarm's own profile informer received last. It can lag behind the API
-    /// server.
-    pub in_cluster: Option<Arc<CacheProfileStatus>>,
+    pub in_cluster: StoredStatus,
     /// The operator namespace, which messages name in commands.
     pub operator_namespace: Arc<str>,
 }
@@ -56,7 +77,7 @@ impl ObservedProfile {
             access: None,
             excess: None,
             plan: None,
-            in_cluster: None,
+            in_cluster: StoredStatus::default(),
             operator_namespace: NAMESPACE.into(),
         }
     }
@@ -134,7 +155,8 @@ impl StatusReporter {
             }
             let (own, record) = own.map_or((None, None), |own| (Some(own.status), own.record));
             let takes_over = leads && record.is_none();
-            let previous = match (own, in_cluster) {
+            let in_cluster = if takes_over || own.is_none() { in_cluster.read() } else { None };
+            let previous = match (own, &in_cluster) {
                 (Some(own), Some(foreign)) if takes_over => {
                     Some(Arc::new(with_conditions_of(&own, foreign)))
                 }
@@ -143,6 +165,9 @@ impl StatusReporter {
                 (None, None) => None,
             };
             let status = Arc::new(compute(observed, previous.as_deref(), clock, informers));
+            // Of equal statuses, one stays in memory: a status of 128 targets takes about 400 KiB.
+            let equal = previous.iter().chain(&in_cluster).find(|it| **it == status);
+            let status = equal.map_or(status, Arc::clone);
             let mut record = record.filter(|_| leads);
             if leads {
                 let record = record.get_or_insert_with(|| StatusWriteRecord {

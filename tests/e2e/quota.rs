@@ -42,9 +42,12 @@ spec: {SPEC}
         of(name).await_condition("Ready", "True", None, SOON)?;
     }
     for name in ["p100", "p101"] {
-        let text = of(name).await_condition("Accepted", "False", Some("InvalidSpec"), SOON)?;
-        let text = message(&text, "Accepted");
-        assert!(text.contains("left out: ") && text.contains("100 profiles with 4 MiB"), "{text}");
+        let text = of(name).await_condition("Accepted", "False", Some("LimitExceeded"), SOON)?;
+        for condition in ["Accepted", "WithinLimits", "Ready"] {
+            let text = message(&text, condition);
+            let is_named = text.contains("left out: ") && text.contains("may have 100 profiles");
+            assert!(is_named, "{condition}: {text}");
+        }
     }
     let own = informers(&operator)?
         .into_iter()

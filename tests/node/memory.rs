@@ -1,5 +1,8 @@
-//! Tests a profile that is larger than the pod: kubewarm's own limit stops it before the kernel kills the
+//! Tests profiles that are larger than the pod: kubewarm's own limits stop them before the kernel kills the
 //! container.
+
+use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::json;
 use testbed::ControlPlane;
@@ -21,6 +24,8 @@ const CROWD: usize = 100;
 const TEXT: usize = 900_000;
 /// Objects in one `kubectl` request.
 const BATCH: usize = 10;
+/// Time for the status writes and first lists of all accepted profiles.
+const SETTLED: Duration = Duration::from_secs(30);
 const BIG: &str = "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {name: big, namespace: warehouse}
@@ -51,6 +56,60 @@ fn a_profile_larger_than_the_pod_is_stopped_and_the_pod_survives() -> Outcome {
     let [pod] = after.as_slice() else { return Err(format!("{after:?}").into()) };
     assert!(release.is_warm(pod), "{pod:?}");
     world.run("delete namespace warehouse --wait=false")?;
+    Ok(())
+}
+
+const CROWDED: &str = "replicaCount: 1
+resources: {requests: {memory: 32Mi}, limits: {memory: 64Mi}}
+rbac:
+  read:
+  - {resource: configmaps, namespaces: [shop, crowded]}
+";
+/// The largest number of profiles and targets that the API server and kubewarm accept for one namespace.
+const PROFILES: usize = 100;
+const TARGETS: usize = 128;
+
+#[test]
+fn profiles_whose_own_memory_exceeds_the_pod_are_left_out_and_the_pod_survives() -> Outcome {
+    let test = "profiles_whose_own_memory_exceeds_the_pod_are_left_out_and_the_pod_survives";
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
+    let cluster = world.cluster();
+    cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: crowded}}")?;
+    let profile = PAIR.split_once("profiles:").ok_or("no profile")?.1;
+    let release = NodeRelease::with(&world, &format!("{CROWDED}profiles:{profile}"))?;
+    let before = release.pods()?;
+
+    let mut all = String::new();
+    for profile in 0..PROFILES {
+        let meta = format!("{{name: p{profile:03}, namespace: crowded}}");
+        writeln!(
+            all,
+            "---\napiVersion: kubewarm.io/v1alpha1\nkind: CacheProfile\nmetadata: {meta}\nspec:\n  targets:"
+        )?;
+        for target in 0..TARGETS {
+            // Each target selects other objects, so each needs an informer of its own.
+            let labels = format!("{{matchLabels: {{part: p{profile}-{target}}}}}");
+            writeln!(
+                all,
+                "  - {{name: t{target}, resource: configmaps, labelSelector: {labels}}}"
+            )?;
+        }
+    }
+    cluster.apply(&all)?;
+    let last = format!("cprof p{:03} --namespace=crowded", PROFILES - 1);
+    let seen = world
+        .await_that(&last, 2 * SOON, |profile| condition(profile, "WithinLimits") == "False")?;
+    assert_eq!(condition(&seen, "Accepted"), "False", "{seen:#}");
+    world.await_that("cprof p000 --namespace=crowded", SOON, |profile| {
+        profile.pointer("/status/targets/0/informers/synced") == Some(&json!(1))
+    })?;
+    // The informers of the accepted profiles start within some seconds.
+    std::thread::sleep(SETTLED);
+    release.await_ready()?;
+    let after = release.pods()?;
+    assert_eq!(after, before, "the container was killed");
+    assert_eq!(after.first().map(|pod| pod.restarts), Some(0), "{after:?}");
+    world.run("delete namespace crowded --wait=false")?;
     Ok(())
 }
 

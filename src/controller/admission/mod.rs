@@ -1,10 +1,13 @@
-//! Limits the number and size of profile specs in memory. A profile that arrives earlier has
-//! precedence.
+//! Limits the number and the memory of profiles. A profile that arrives earlier has precedence.
 
 #[cfg(test)]
 mod tests;
 
-use super::profile_parser::{ProfileMetadata, StoredProfile};
+use super::{
+    operator_limits::OperatorLimits,
+    profile_memory::profile_memory,
+    profile_parser::{ProfileMetadata, StoredProfile},
+};
 use crate::status::MAX_STATUS;
 use kubewarm_api::model::{
     Budget, BudgetCharge, DecodedObject, Delta, DeltaOutcome, DeltaSink, InformerKey, LimitKind,
@@ -17,15 +20,17 @@ use std::{collections::BTreeMap, sync::Arc};
 /// Maximum number of profiles in one namespace that kubewarm stores in memory with their specs. In
 /// addition, kubewarm can store the same number of profiles without their specs.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
-/// Maximum size of the stored specs of one namespace as JSON, in MiB. The limit stops specs that
-/// name thousands of namespaces; a usual spec has a few KiB.
-pub(super) const NAMESPACE_MEBIBYTES: u64 = 4;
+/// Maximum memory of the profiles of one namespace without a memory limit of the operator, in bytes.
+const NAMESPACE_BYTES: u64 = 64 << 20;
 /// Maximum number of profiles that are stored with their specs, counted over all namespaces except
 /// the operator namespace.
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
-/// Maximum size of the stored specs as JSON, in MiB, summed over all namespaces except the operator
-/// namespace.
-pub(super) const PROCESS_MEBIBYTES: u64 = 64;
+/// Maximum memory of the profiles of all namespaces except the operator namespace without a memory
+/// limit of the operator, in bytes.
+const PROCESS_BYTES: u64 = 1 << 30;
+/// Profiles get `1/SHARE` of the memory for stores and informers, because profiles whose informers
+/// do not fit are of no use.
+const SHARE: u64 = 2;
 
 /// Counts the profile specs in memory: the specs in the stores of profiles, and the last valid
 /// specs that stay in effect after an invalid edit.
@@ -45,6 +50,8 @@ pub struct ProfileAdmission {
 struct SpecCounter {
     /// The limits on stored specs that all namespaces except the operator namespace share.
     process: SpecBudgets,
+    /// Maximum memory of the profiles of one namespace, in bytes.
+    namespace_bytes: u64,
     namespaces: BTreeMap<Box<str>, NamespaceSpecUsage>,
     /// Whether a profile was stored without its spec, or not at all, since
     /// [`ProfileAdmission::take_freed`] last returned `true`.
@@ -76,10 +83,10 @@ enum StoredPart {
 }
 
 impl SpecBudgets {
-    fn new(bound: LimitScope, profiles: u64, mebibytes: u64, parent: Option<&Self>) -> Self {
+    fn new(bound: LimitScope, profiles: u64, bytes: u64, parent: Option<&Self>) -> Self {
         let above = |of: fn(&Self) -> &Arc<Budget>| parent.map(of).cloned();
         let names = ProfileLimits { max_objects: Some(profiles), max_bytes: None };
-        let specs = ProfileLimits { max_bytes: Some(mebibytes << 20), ..names };
+        let specs = ProfileLimits { max_bytes: Some(bytes), ..names };
         Self {
             specs: Arc::new(Budget::new(bound, specs, above(|it| &it.specs))),
             left_out: Arc::new(Budget::new(bound, names, above(|it| &it.left_out))),
@@ -87,7 +94,7 @@ impl SpecBudgets {
     }
 }
 
-/// Counts `profiles` profiles and the `bytes` of their specs against `budget`. Returns `None` if
+/// Counts `profiles` profiles and the `bytes` of their memory against `budget`. Returns `None` if
 /// `budget` would be exceeded.
 fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharge> {
     let meter = UsageMeter::default();
@@ -97,22 +104,21 @@ fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharg
 }
 
 impl NamespaceSpecUsage {
-    /// Returns the size of the spec that `charge` counts, in bytes. Returns `None` if `charge`
+    /// Returns the memory of the profile that `charge` counts, in bytes. Returns `None` if `charge`
     /// counts a profile without its spec.
-    fn spec_bytes(&self, charge: &BudgetCharge) -> Option<u64> {
+    fn profile_bytes(&self, charge: &BudgetCharge) -> Option<u64> {
         (*charge.budget() == self.budgets.specs).then(|| charge.meter().bytes())
     }
 }
 
 impl SpecCounter {
     fn namespace(&mut self, name: &str, operator_namespace: &str) -> &mut NamespaceSpecUsage {
-        let process = &self.process;
+        let (process, bytes) = (&self.process, self.namespace_bytes);
         self.namespaces.entry(name.into()).or_insert_with(|| {
             let budgets = if name == operator_namespace {
-                SpecBudgets::new(LimitScope::Namespace, u64::MAX, u64::MAX >> 20, None)
+                SpecBudgets::new(LimitScope::Namespace, u64::MAX, u64::MAX, None)
             } else {
-                let (profiles, mebibytes) = (NAMESPACE_PROFILES, NAMESPACE_MEBIBYTES);
-                SpecBudgets::new(LimitScope::Namespace, profiles, mebibytes, Some(process))
+                SpecBudgets::new(LimitScope::Namespace, NAMESPACE_PROFILES, bytes, Some(process))
             };
             NamespaceSpecUsage { budgets, profiles: BTreeMap::new() }
         })
@@ -126,7 +132,7 @@ impl SpecCounter {
         operator_namespace: &str,
     ) -> StoredPart {
         let here = self.namespace(namespace, operator_namespace);
-        let before = here.profiles.remove(name).and_then(|charge| here.spec_bytes(&charge));
+        let before = here.profiles.remove(name).and_then(|charge| here.profile_bytes(&charge));
         let SpecBudgets { specs, left_out } = &here.budgets;
         let (part, charge) = match charge(specs, 1, bytes) {
             Some(charge) => (StoredPart::Whole, Some(charge)),
@@ -170,12 +176,19 @@ impl SpecCounter {
 
 impl ProfileAdmission {
     #[must_use]
-    pub fn new(operator_namespace: Arc<str>) -> Self {
-        let process =
-            SpecBudgets::new(LimitScope::Process, PROCESS_PROFILES, PROCESS_MEBIBYTES, None);
-        let (has_left_out, has_freed) = (false, false);
-        let namespaces = BTreeMap::new();
-        let counter = SpecCounter { process, namespaces, has_left_out, has_freed };
+    pub fn new(operator_namespace: Arc<str>, limits: OperatorLimits) -> Self {
+        let part = |bytes: Option<u64>| bytes.map(|bytes| bytes / SHARE);
+        let bytes = part(limits.bytes).unwrap_or(PROCESS_BYTES);
+        let process = SpecBudgets::new(LimitScope::Process, PROCESS_PROFILES, bytes, None);
+        let counter = SpecCounter {
+            process,
+            // With a quota of 100 %, one namespace can use the memory of all.
+            namespace_bytes: part(limits.namespace_bytes.or(limits.bytes))
+                .unwrap_or(NAMESPACE_BYTES),
+            namespaces: BTreeMap::new(),
+            has_left_out: false,
+            has_freed: false,
+        };
         Self { operator_namespace, counter: Arc::new(Mutex::new(counter)) }
     }
 
@@ -187,7 +200,7 @@ impl ProfileAdmission {
     }
 
     /// Counts the last valid spec of a profile in `namespace` against the limits, in addition to
-    /// the profile's newest spec. `bytes` is the size of the last valid spec. Returns `None` if a
+    /// the profile's newest spec. `bytes` is the memory of the last valid spec. Returns `None` if a
     /// limit would be exceeded. Dropping the result ends the charge.
     pub(super) fn keep(&self, namespace: &str, bytes: u64) -> Option<BudgetCharge> {
         let mut counter = self.counter.lock();
@@ -227,10 +240,10 @@ impl ProfileStoreWriter {
     /// on stored specs is reached. Drops labels and annotations, which can have 1 MiB.
     fn upsert(&mut self, item: DecodedObject<'_>) -> DeltaOutcome {
         let stored = serde_json::from_slice::<StoredProfile<'_>>(item.body);
-        // The store keeps a profile that cannot be parsed unchanged. The limits then count the size
-        // of its complete JSON.
-        let bytes = stored.as_ref().map_or(item.body.len(), StoredProfile::spec_bytes);
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        // The store keeps a profile that cannot be parsed unchanged. The limits then count its
+        // complete JSON.
+        let bytes =
+            stored.as_ref().map_or_else(|_| profile_memory(item.body), StoredProfile::memory);
         let ProfileAdmission { operator_namespace, counter } = &self.admission;
         let part = counter.lock().put(&item.namespace, &item.name, bytes, operator_namespace);
         if part == StoredPart::Whole {

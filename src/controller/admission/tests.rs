@@ -1,9 +1,15 @@
 use super::*;
-use crate::controller::profile_parser::own_informers;
+use crate::controller::{profile_memory::PART_BYTES, profile_parser::own_informers};
 use kubewarm_api::model::{ObjectKey, ReplacePolicy, ResourceVersion, Uid, WatchedNamespaces};
 use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+
+/// The limits of an operator whose namespaces may use `namespace_bytes` of memory for stores.
+fn admission(namespace_bytes: Option<u64>) -> ProfileAdmission {
+    let limits = OperatorLimits { namespace_bytes, ..OperatorLimits::default() };
+    ProfileAdmission::new("home".into(), limits)
+}
 
 struct AdmissionFixture {
     sink: ProfileStoreWriter,
@@ -14,7 +20,12 @@ struct AdmissionFixture {
 impl AdmissionFixture {
     fn new() -> Self {
         let key = own_informers(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
-        Self::of(&ProfileAdmission::new("home".into()), &StoreCatalog::new(), &key)
+        Self::of(&admission(None), &StoreCatalog::new(), &key)
+    }
+
+    fn within(namespace_bytes: u64) -> Self {
+        let key = own_informers(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
+        Self::of(&admission(Some(namespace_bytes)), &StoreCatalog::new(), &key)
     }
 
     fn of(admission: &ProfileAdmission, catalog: &StoreCatalog, key: &InformerKey) -> Self {
@@ -141,19 +152,36 @@ fn the_101st_profile_of_a_namespace_is_left_out() {
 }
 
 #[test]
-fn profiles_beyond_four_mebibytes_of_specs_are_left_out() {
-    let mut scene = AdmissionFixture::new();
+fn profiles_beyond_half_of_the_memory_for_stores_are_left_out() {
+    // With its quotes, a spec of 1,000 bytes takes 4,000 bytes and the profile 16 KiB.
+    let part = PART_BYTES + 4_000;
+    let mut scene = AdmissionFixture::within(2 * 4 * part);
     for at in 0..4 {
-        scene.put("a", at, (1 << 20) - 2);
+        scene.put("a", at, 998);
     }
     scene.put("a", 4, 1);
     assert_eq!(scene.left_out(), ["a/p004"]);
-    // A profile whose spec grows beyond the limit is stored without its spec. Another profile can
-    // then use the bytes of the earlier spec.
-    scene.put("a", 3, 1 << 20);
+    scene.put("b", 4, 1);
+    scene.put("home", 4, 9 << 20);
+    assert_eq!(scene.left_out(), ["a/p004"], "other namespaces have their own memory");
+    // A profile that grows beyond the limit is stored without its spec. Another profile can then
+    // use the memory of the earlier spec.
+    scene.put("a", 3, 999);
     assert_eq!(scene.left_out(), ["a/p003", "a/p004"]);
     scene.put("a", 4, 1);
     assert_eq!(scene.left_out(), ["a/p003"]);
+}
+
+#[test]
+fn profiles_of_all_namespaces_share_half_of_the_memory_for_stores() {
+    let limits = OperatorLimits { bytes: Some(2 * 3 * PART_BYTES), ..OperatorLimits::default() };
+    let key = own_informers(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
+    let admission = ProfileAdmission::new("home".into(), limits);
+    let mut scene = AdmissionFixture::of(&admission, &StoreCatalog::new(), &key);
+    for namespace in ["a", "b", "c", "home"] {
+        scene.put(namespace, 0, 1);
+    }
+    assert_eq!(scene.left_out(), ["c/p000"]);
 }
 
 #[test]
@@ -213,7 +241,7 @@ fn separately_listed_namespaces_share_the_process_limit() {
     let names: Vec<Arc<str>> = (0..102).map(|n| format!("n{n:03}").into()).collect();
     let informers =
         own_informers(&WatchedNamespaces::Namespaces(names.iter().cloned().collect())).unwrap();
-    let (catalog, admission) = (StoreCatalog::new(), ProfileAdmission::new("home".into()));
+    let (catalog, admission) = (StoreCatalog::new(), admission(None));
     let scene = |informer: kubewarm_api::model::InformerSpec| {
         AdmissionFixture::of(&admission, &catalog, &informer.key)
     };
@@ -241,8 +269,8 @@ fn separately_listed_namespaces_share_the_process_limit() {
 
 #[test]
 fn a_last_valid_spec_counts_like_other_specs() {
-    let mut scene = AdmissionFixture::new();
-    scene.put("a", 0, (3 << 20) - 2);
+    let mut scene = AdmissionFixture::within(8 << 20);
+    scene.put("a", 0, ((3 << 20) - (16 << 10)) / 4 - 2);
     let kept = scene.admission.keep("a", 1 << 20);
     assert!(kept.is_some() && scene.admission.keep("a", 1).is_none());
     scene.put("a", 1, 1);

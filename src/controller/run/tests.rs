@@ -6,6 +6,7 @@ use crate::{
     },
     forecast::Forecaster,
     metrics::{BuildInfo, MetricsRegistry},
+    status::StoredStatus,
 };
 use http::{Request, Response, Uri};
 use kube::{Client, Config, client::Body};
@@ -53,7 +54,7 @@ fn controller_of(watched: WatchedNamespaces, client: Client) -> Controller {
         authors: watch::channel(AccountPolicyEnforcement::Unknown).1,
         limits: OperatorLimits::default(),
         lists: ListPolicy::default(),
-        admission: ProfileAdmission::new("kubewarm-system".into()),
+        admission: ProfileAdmission::new("kubewarm-system".into(), OperatorLimits::default()),
     };
     let (operator_scope, metrics) = (
         OperatorScope { namespace: "kubewarm-system".into(), watched },
@@ -99,9 +100,9 @@ fn profile() -> ClusterProfile {
         uid: "u".into(),
         created: None,
         generation: 1,
-        spec_bytes: 100,
+        memory: 100,
         parsed: Ok(Arc::new(ValidatedProfile::parse(&resource).unwrap())),
-        status: None,
+        status: StoredStatus::default(),
         status_bytes: 0,
     }
 }

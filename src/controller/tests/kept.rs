@@ -6,8 +6,8 @@ use serde_json::json;
 
 const MIB: u64 = 1 << 20;
 
-fn sized(namespace: &str, name: &str, generation: i64, spec_bytes: u64) -> ClusterProfile {
-    ClusterProfile { spec_bytes, ..profile(namespace, name, generation, targets(&["pods"])) }
+fn sized(namespace: &str, name: &str, generation: i64, memory: u64) -> ClusterProfile {
+    ClusterProfile { memory, ..profile(namespace, name, generation, targets(&["pods"])) }
 }
 
 /// The profile `name` in generation 2, after an edit that made its spec small and invalid.
@@ -35,8 +35,8 @@ fn last_valid_specs_are_limited_per_namespace_and_dropped_ones_are_reported() {
     let (mut reconciler, cluster) = (reconciler(), Tables::default());
     let mut run = |found: &[ClusterProfile]| run(&mut reconciler, found, &cluster);
     let names = ["p1", "p2", "p3"];
-    let others = || [("b", "other", 4 * MIB), ("kubewarm-system", "own", 9 * MIB)];
-    let large = names.map(|name| sized("a", name, 1, 2 * MIB)).into_iter();
+    let others = || [("b", "other", 64 * MIB), ("kubewarm-system", "own", 99 * MIB)];
+    let large = names.map(|name| sized("a", name, 1, 32 * MIB)).into_iter();
     let others_large = others().map(|(namespace, name, size)| sized(namespace, name, 1, size));
     run(&large.chain(others_large).collect::<Vec<_>>());
 
@@ -47,7 +47,7 @@ fn last_valid_specs_are_limited_per_namespace_and_dropped_ones_are_reported() {
     let (kept, texts) = running(&outcome);
     assert_eq!(kept, ["a/p1", "a/p2", "b/other", "kubewarm-system/own"]);
     let [text] = &texts[..] else { panic!("{texts:?}") };
-    for part in ["not a key", "the last valid generation is not kept", "4 MiB"] {
+    for part in ["not a key", "the last valid generation is not kept", "half of the memory"] {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(desired(&outcome).len(), 3, "one informer per namespace");
@@ -68,10 +68,10 @@ fn last_valid_specs_are_limited_per_namespace_and_dropped_ones_are_reported() {
 fn last_valid_specs_are_limited_for_the_process() {
     let (mut reconciler, cluster) = (reconciler(), Tables::default());
     let names: Vec<_> = (0..20).map(|n| format!("n{n:02}")).collect();
-    let found: Vec<_> = names.iter().map(|name| sized(name, "p", 1, 4 * MIB - 1_000)).collect();
+    let found: Vec<_> = names.iter().map(|name| sized(name, "p", 1, 64 * MIB - 1_000)).collect();
     run(&mut reconciler, &found, &cluster);
     let found: Vec<_> = names.iter().map(|name| emptied(name, "p")).collect();
     let (kept, texts) = running(&run(&mut reconciler, &found, &cluster));
     assert_eq!((kept.len(), texts.len()), (16, 4));
-    assert!(texts.iter().all(|text| text.contains("64 MiB in total")), "{texts:?}");
+    assert!(texts.iter().all(|text| text.contains("half of the memory")), "{texts:?}");
 }

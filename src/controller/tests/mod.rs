@@ -20,7 +20,7 @@ use super::{
     profile_parser::{ClusterProfile, validate},
     reconcile::{ReconcileResult, Reconciler},
 };
-use crate::forecast::accepted;
+use crate::{forecast::accepted, status::StoredStatus};
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{
@@ -127,7 +127,6 @@ impl Tables {
 
 #[expect(clippy::needless_pass_by_value, reason = "specs are written where they are used")]
 fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> ClusterProfile {
-    let spec_bytes = spec.to_string().len() as u64;
     let resource: CacheProfile = serde_json::from_value(json!({
         "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile", "spec": spec,
         "metadata": {
@@ -140,10 +139,10 @@ fn profile(namespace: &str, name: &str, generation: i64, spec: Value) -> Cluster
         uid: "u".into(),
         created: None,
         generation,
-        spec_bytes,
+        memory: 0,
         parsed: validate(&profile, &resource),
         profile,
-        status: None,
+        status: StoredStatus::default(),
         status_bytes: 0,
     }
 }
@@ -165,13 +164,14 @@ fn reconciler() -> Reconciler {
 }
 
 fn reconciler_of(scope: OperatorScope) -> Reconciler {
-    let admission = ProfileAdmission::new(Arc::clone(&scope.namespace));
-    Reconciler::new(scope, OperatorLimits::default(), ListPolicy::default(), admission)
+    let limits = OperatorLimits::default();
+    let admission = ProfileAdmission::new(Arc::clone(&scope.namespace), limits);
+    Reconciler::new(scope, limits, ListPolicy::default(), admission)
 }
 
 fn reconciler_within(limits: OperatorLimits) -> Reconciler {
     let scope = operator_scope("kubewarm-system", WatchedNamespaces::Everywhere);
-    let admission = ProfileAdmission::new(Arc::clone(&scope.namespace));
+    let admission = ProfileAdmission::new(Arc::clone(&scope.namespace), limits);
     Reconciler::new(scope, limits, ListPolicy::default(), admission)
 }
 

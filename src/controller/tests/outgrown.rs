@@ -122,7 +122,7 @@ fn old_stores_count_for_their_namespace() {
 }
 
 #[test]
-fn statuses_count_for_the_limit_of_their_namespace() {
+fn profiles_and_statuses_count_for_the_limit_of_their_namespace() {
     let cluster = Tables::default();
     let mut reconciler = reconciler_within(memory_limits(None, Some(memory(300, 1))));
     let with = |name: &str, status_bytes| ClusterProfile {

@@ -130,6 +130,13 @@ pub(super) const DATA: &[ReasonRow] = &[
     ReasonRow::new(
         "WithinLimits",
         "False",
+        ConditionReason::LimitExceeded,
+        "The profile exceeds the limits on profiles, so nothing of it runs.",
+        "Look at `Accepted`.",
+    ),
+    ReasonRow::new(
+        "WithinLimits",
+        "False",
         ConditionReason::ObjectsExceeded,
         "The target has more objects than a limit allows.",
         RAISE,

@@ -24,7 +24,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "Ready",
         "False",
         ConditionReason::LimitExceeded,
-        "A limit stopped a required target.",
+        "A limit stopped a required target, or the profile.",
         RAISE,
     ),
     ReasonRow::new(
@@ -117,6 +117,13 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         ConditionReason::TooManyInformers,
         "The profile, or the namespace's profiles together, declare too many informers.",
         "Use one target for all namespaces, or select fewer namespaces.",
+    ),
+    ReasonRow::new(
+        "Accepted",
+        "False",
+        ConditionReason::LimitExceeded,
+        "There are too many profiles, or profiles take too much memory.",
+        "Delete or combine profiles, or let the administrator raise `--memory-limit`.",
     ),
     ReasonRow::new(
         "Accepted",

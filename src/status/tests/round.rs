@@ -2,20 +2,27 @@
 
 use super::fixtures::{StatusWorld, declared, pods, state, target};
 use crate::status::{
-    ObservedProfile, ProfileEvent, StatusReporter, StatusWrite, StatusWriteOutcome,
+    ObservedProfile, ProfileEvent, StatusReporter, StatusWrite, StatusWriteOutcome, StoredStatus,
 };
 use kubewarm_api::{
     model::{FaultReason, InformerKey, ProfileRef, ResolvedProfile},
     v1alpha1::CacheProfileStatus,
 };
 use kubewarm_cache::informer::Verb;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 pub(super) fn observed(
     declared: ResolvedProfile,
     in_cluster: Option<&CacheProfileStatus>,
 ) -> ObservedProfile {
-    let in_cluster = in_cluster.cloned().map(Arc::new);
+    let in_cluster = in_cluster.cloned();
+    let in_cluster = StoredStatus::new(move || in_cluster.clone());
     ObservedProfile { in_cluster, ..ObservedProfile::new(Arc::new(declared)) }
 }
 
@@ -73,6 +80,31 @@ pub(super) fn warm() -> StatusWorld {
     let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     world
+}
+
+#[test]
+fn of_equal_statuses_one_stays_in_memory() {
+    let world = warm();
+    let mut reporter = StatusReporter::default();
+    let profile = ProfileRef { namespace: "shop".into(), name: "p".into() };
+    let first = look(&mut reporter, &world, &[observed(named("p", "u"), None)], LEADER);
+    let written = &first.writes.last().unwrap().status;
+    look(&mut reporter, &world, &[observed(named("p", "u"), None)], LEADER);
+    assert!(Arc::ptr_eq(&reporter.statuses()[&profile], written));
+
+    let mut successor = StatusReporter::default();
+    let reads = Arc::new(AtomicUsize::new(0));
+    let (count, status) = (Arc::clone(&reads), (**written).clone());
+    let in_cluster = StoredStatus::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        Some(status.clone())
+    });
+    for _ in 0..3 {
+        let observed =
+            ObservedProfile { in_cluster: in_cluster.clone(), ..observed(named("p", "u"), None) };
+        look(&mut successor, &world, &[observed], LEADER);
+    }
+    assert_eq!(reads.load(Ordering::Relaxed), 1, "only a new leader needs it");
 }
 
 #[test]

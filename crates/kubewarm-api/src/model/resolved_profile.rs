@@ -50,6 +50,9 @@ pub enum RefusalReason {
     UnsupportedField,
     /// The number of informers exceeds the limit for a profile or the limit for a namespace.
     TooManyInformers,
+    /// The profile exceeds the limits on the number and the memory of profiles. It can fit after
+    /// other profiles are deleted.
+    LimitExceeded,
     /// The spec has an error that neither the CRD's schema nor another variant of this enum
     /// describes.
     InvalidSpec,
@@ -257,7 +260,10 @@ impl RefusalReason {
     pub const fn is_author_error(self) -> bool {
         !matches!(
             self,
-            Self::UnknownResource | Self::ScopeNotAvailable | Self::ServiceAccountNotFound
+            Self::UnknownResource
+                | Self::ScopeNotAvailable
+                | Self::ServiceAccountNotFound
+                | Self::LimitExceeded
         )
     }
 }
