@@ -19,6 +19,7 @@ mod forward_plan;
 mod hostile;
 mod indentation;
 mod label_selector;
+mod managed_fields_template;
 mod object_body;
 mod options;
 mod protobuf_body;
@@ -56,6 +57,7 @@ pub use self::{
     },
     forward_plan::{ForwardPlan, WriteTarget},
     indentation::{JsonIndenter, is_pretty},
+    managed_fields_template::ManagedFieldsTemplate,
     object_body::{JsonBuffer, ObjectBody},
     protobuf_body::{
         status_message, write_error_message, write_event_message, write_single_message,

@@ -7,7 +7,7 @@ use crate::{
     with_end_version, written_version,
 };
 use kubewarm_api::model::{ObjectEncoding, ResourceVersion};
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, ops::Range};
 
 /// The bytes of a stored object, without `kind` and `apiVersion`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,6 +86,15 @@ impl<'a> ObjectBody<'a> {
             ObjectEncoding::Protobuf(message) => {
                 let _ = protobuf::field_values(message, self.bytes, paths, each);
             }
+        }
+    }
+
+    /// Returns the byte range of `metadata.managedFields`: the value in JSON, and the first adjacent fields in protobuf.
+    /// `None` if the object has none.
+    pub(crate) fn managed_fields(self) -> Option<Range<usize>> {
+        match self.encoding {
+            ObjectEncoding::Json => find(self.bytes, &["metadata", "managedFields"]),
+            ObjectEncoding::Protobuf(_) => protobuf::managed_fields(self.bytes),
         }
     }
 

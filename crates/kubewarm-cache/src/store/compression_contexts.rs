@@ -4,10 +4,11 @@
 use super::{
     dictionary::CompressionDictionary,
     packed_object::{BodyCompression, DetachedObject, PackedObject},
+    template_set::SharedTemplate,
 };
 use kubewarm_wire::ObjectBody;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
 /// Maximum size of an object that a store compresses, in bytes. A larger object stays uncompressed. `unpack`
@@ -51,6 +52,8 @@ pub(super) struct CompressionContext {
     frame: Vec<u8>,
     /// Scratch buffer for one decompressed body.
     body: Vec<u8>,
+    /// Scratch buffer for one reduced body.
+    pub(super) reduced: Vec<u8>,
 }
 
 impl std::fmt::Debug for CompressionContext {
@@ -68,10 +71,11 @@ impl CompressionContextPool {
     ) -> T {
         let idle = self.idle.lock().pop();
         let mut context = idle.unwrap_or_else(CompressionContext::new);
-        let mut body = std::mem::take(&mut context.body);
+        let mut body = mem::take(&mut context.body);
         let answer = work(&mut context, &mut body);
         context.body = body;
-        for scratch in [&mut context.packed, &mut context.frame, &mut context.body] {
+        let CompressionContext { packed, frame, body, reduced, .. } = &mut context;
+        for scratch in [packed, frame, body, reduced] {
             scratch.clear();
             scratch.shrink_to(SCRATCH_BYTES);
         }
@@ -91,16 +95,19 @@ impl CompressionContext {
             packed: Vec::new(),
             frame: Vec::new(),
             body: Vec::new(),
+            reduced: Vec::new(),
         }
     }
 
-    /// Compresses the bytes of an object, with the dictionary `with` or without a dictionary. The body stays
+    /// Compresses the bytes of an object, with the dictionary `with` or without a dictionary. With a `template`, these are
+    /// the bytes of the reduced body. The body stays
     /// uncompressed if it does not shrink, or if its size is below [`MIN_COMPRESSED_BYTES`] or above [`MAX_BODY`].
     pub(super) fn pack(
         &mut self,
         name: &str,
         body: ObjectBody<'_>,
         with: Option<&Arc<CompressionDictionary>>,
+        template: Option<Arc<SharedTemplate>>,
     ) -> DetachedObject {
         let ObjectBody { encoding, bytes: body } = body;
         if body.len() >= MIN_COMPRESSED_BYTES && body.len() <= MAX_BODY {
@@ -117,12 +124,12 @@ impl CompressionContext {
                 && let Some(frame) = self.packed.strip_prefix(&MAGIC)
                 && frame.len() < body.len()
             {
-                let record = PackedObject::new(name, packing, frame);
+                let record = PackedObject::new(name, packing, template, frame);
                 return DetachedObject { record, dictionary: with.map(Arc::clone), encoding };
             }
         }
         DetachedObject {
-            record: PackedObject::new(name, BodyCompression::None, body),
+            record: PackedObject::new(name, BodyCompression::None, template, body),
             dictionary: None,
             encoding,
         }
@@ -139,6 +146,26 @@ impl CompressionContext {
         with: Option<&CompressionDictionary>,
         into: &mut Vec<u8>,
     ) -> Result<(), &'static str> {
+        let Some(shared) = record.template() else { return self.decompress(record, with, into) };
+        let mut reduced = mem::take(&mut self.reduced);
+        let joined = self.decompress(record, with, &mut reduced).and_then(|()| {
+            shared
+                .template
+                .join(&reduced, into)
+                .ok_or("its template does not match, or there is no memory")
+        });
+        self.reduced = reduced;
+        joined
+    }
+
+    /// Decompresses the packed bytes of `record` like [`CompressionContext::unpack`]. If the object has a template,
+    /// returns the reduced body.
+    pub(super) fn decompress(
+        &mut self,
+        record: &PackedObject,
+        with: Option<&CompressionDictionary>,
+        into: &mut Vec<u8>,
+    ) -> Result<(), &'static str> {
         into.clear();
         let packing = record.packing();
         match packing {
@@ -148,7 +175,7 @@ impl CompressionContext {
             }
             BodyCompression::Zstd | BodyCompression::Dictionary(_) => {}
         }
-        let size = body_length(record)?;
+        let size = decompressed_length(record)?;
         self.frame.clear();
         self.frame.extend_from_slice(&MAGIC);
         self.frame.extend_from_slice(record.packed());
@@ -177,6 +204,11 @@ impl CompressionContext {
 ///
 /// Returns the reason if the head is damaged.
 pub(super) fn body_length(record: &PackedObject) -> Result<usize, &'static str> {
+    let removed = record.template().map_or(0, |shared| shared.template.removed());
+    Ok(decompressed_length(record)? + removed)
+}
+
+fn decompressed_length(record: &PackedObject) -> Result<usize, &'static str> {
     let packed = record.packed();
     if matches!(record.packing(), BodyCompression::None | BodyCompression::Secret) {
         return Ok(packed.len());
@@ -227,7 +259,7 @@ mod tests {
     ) -> (PackedObject, Vec<u8>) {
         CompressionContextPool::default().with(|context, _| {
             let body = ObjectBody::json(body);
-            let DetachedObject { record, dictionary, .. } = context.pack("x", body, with);
+            let DetachedObject { record, dictionary, .. } = context.pack("x", body, with, None);
             let mut back = b"left over".to_vec();
             context.unpack(&record, dictionary.as_deref(), &mut back).unwrap();
             assert_eq!(body_length(&record), Ok(back.len()));
@@ -244,7 +276,8 @@ mod tests {
             let (record, back) = round_trip(body.as_bytes(), Some(&with));
             assert_eq!(back, body.as_bytes());
             assert_eq!(record.packing(), BodyCompression::Dictionary(1));
-            assert!(record.bytes() * 2 < plain.bytes(), "{} {}", record.bytes(), plain.bytes());
+            let (packed, plain) = (record.packed().len(), plain.packed().len());
+            assert!(packed * 2 < plain, "{packed} {plain}");
         }
     }
 
@@ -272,13 +305,14 @@ mod tests {
         let (record, _) = round_trip(body.as_bytes(), Some(&with));
         CompressionContextPool::default().with(|context, into| {
             for length in 0..record.packed().len() {
-                let cut = PackedObject::new("x", record.packing(), &record.packed()[..length]);
+                let cut =
+                    PackedObject::new("x", record.packing(), None, &record.packed()[..length]);
                 assert!(context.unpack(&cut, Some(&with), into).is_err(), "{length}");
             }
             assert_eq!(context.unpack(&record, None, into), Err("its dictionary is missing"));
             // The zstd frame declares a single segment of 2^63 bytes. `unpack` rejects it before it allocates memory.
             let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
-            let huge = PackedObject::new("x", BodyCompression::Zstd, &huge);
+            let huge = PackedObject::new("x", BodyCompression::Zstd, None, &huge);
             let refused = context.unpack(&huge, None, into).unwrap_err();
             assert!(refused.contains("limit"), "{refused}");
         });
@@ -313,7 +347,7 @@ mod tests {
             for with in [trained(), of_content()] {
                 CompressionContextPool::default().with(|context, into| {
                     for packing in [BodyCompression::None, BodyCompression::Zstd, BodyCompression::Dictionary(1)] {
-                        let record = PackedObject::new("x", packing, &packed);
+                        let record = PackedObject::new("x", packing, None, &packed);
                         let _ = context.unpack(&record, Some(&with), into);
                     }
                 });

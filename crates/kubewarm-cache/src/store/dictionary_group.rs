@@ -249,8 +249,11 @@ impl DictionaryGroup {
         let mut at = 0;
         for store in stores {
             for packed in store.spread(usize::try_from(query(store)).unwrap_or(usize::MAX)) {
-                let body = store.unpack_detached(&packed, context, body);
-                let Some(ObjectBody { bytes: body, .. }) = body else { continue };
+                // Most objects have a template, so the dictionary must suit reduced bodies.
+                let with = packed.dictionary.as_deref();
+                if context.decompress(&packed.record, with, body).is_err() {
+                    continue;
+                }
                 let rest = limit - samples.len();
                 if at % held_out_step == held_out_step / 2 && held_out.len() < HELD_OUT_OBJECTS {
                     held_out.push(body.to_vec());
@@ -278,7 +281,7 @@ impl DictionaryGroup {
         let dictionary = Arc::new(dictionary?);
         let mut size = |with: Option<&Arc<CompressionDictionary>>| -> usize {
             let bodies = held_out.iter().map(|body| ObjectBody::json(body));
-            bodies.map(|body| context.pack("", body, with).record.bytes()).sum()
+            bodies.map(|body| context.pack("", body, with, None).record.bytes()).sum()
         };
         let before = size(self.current().as_ref());
         let after = size(Some(&dictionary));

@@ -5,7 +5,7 @@ use super::{
     object_store::ObjectStore,
     packed_object::{BodyCompression, DetachedObject, field_values},
 };
-use kubewarm_wire::json::FieldPathSet;
+use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, mpsc},
@@ -77,11 +77,13 @@ pub(super) fn repack(store: &ObjectStore) {
         store.dictionary_group.contexts.with(|context, body| {
             let mut repacked = Vec::new();
             for (number, packed) in old {
-                if let Ok(name) = std::str::from_utf8(packed.record.name())
-                    && let Some(body) = store.unpack_detached(&packed, context, body)
+                let DetachedObject { record, dictionary, encoding } = packed;
+                if let Ok(name) = std::str::from_utf8(record.name())
+                    && context.decompress(&record, dictionary.as_deref(), body).is_ok()
                 {
-                    let again = context.pack(name, body, Some(&with));
-                    repacked.push((number, packed.record, again));
+                    let body = ObjectBody { encoding, bytes: body };
+                    let again = context.pack(name, body, Some(&with), record.template().cloned());
+                    repacked.push((number, record, again));
                 }
             }
             let mut contents = store.contents.write();

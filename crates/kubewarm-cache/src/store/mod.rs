@@ -13,6 +13,8 @@ mod fixtures;
 mod index;
 mod index_entries;
 mod maintenance_queue;
+#[cfg(test)]
+mod managed_fields;
 mod namespace_interner;
 mod object_sample;
 mod object_store;
@@ -27,6 +29,7 @@ mod scan_budget;
 mod secrets;
 mod select;
 mod slab;
+mod template_set;
 mod writer;
 
 pub use self::{

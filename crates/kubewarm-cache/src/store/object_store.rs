@@ -7,15 +7,19 @@ use super::{
     dictionary_group::DictionaryGroup,
     maintenance_queue::complete_indexes,
     packed_object::{BodyCompression, DetachedObject, PackedObject},
-    reader::StoreUsage,
+    reader::{ObjectKeyRef, StoreUsage},
+    template_set::{SharedTemplate, TemplateSet},
 };
 use bytes::Bytes;
 use kubewarm_api::model::{FieldPath, ResourceVersion, UsageMeter};
-use kubewarm_wire::{ObjectBody, json::FieldPathSet};
+use kubewarm_wire::{ManagedFieldsTemplate, ObjectBody, json::FieldPathSet};
 use parking_lot::{RwLock, RwLockWriteGuard};
-use std::sync::{
-    Arc,
-    atomic::{self, AtomicBool},
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{self, AtomicBool},
+    },
 };
 use tokio::sync::Notify;
 
@@ -32,6 +36,7 @@ pub(super) struct ObjectStore {
     /// The dictionary, zstd contexts and job queue that this store shares with other stores of the same profile
     /// namespace, identity, resource and projection.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
+    templates: Arc<TemplateSet>,
     /// The meter of objects and bytes in the store. They count against the memory and object limits of profiles.
     meter: Arc<UsageMeter>,
     /// Whether the store was closed. The flag changes only under the write lock of `contents`.
@@ -51,6 +56,7 @@ impl ObjectStore {
             contents: RwLock::default(),
             is_secret,
             dictionary_group,
+            templates: Arc::default(),
             meter,
             is_closed: AtomicBool::new(false),
             changed: Arc::default(),
@@ -166,7 +172,11 @@ impl ObjectStore {
 
     pub(super) fn usage(&self) -> StoreUsage {
         let contents = self.contents.read();
-        StoreUsage { objects: contents.order.len() as u64, bytes: contents.bytes() as u64 }
+        StoreUsage { objects: contents.order.len() as u64, bytes: self.bytes(&contents) }
+    }
+
+    fn bytes(&self, contents: &StoreContents) -> u64 {
+        (contents.bytes() + self.templates.bytes()) as u64
     }
 
     /// Whether the store was closed, or another store was opened for the same informer key.
@@ -177,6 +187,9 @@ impl ObjectStore {
     /// Ends a change of the store: updates the `UsageMeter` (number of objects and bytes), releases the store's lock
     /// and wakes the store's [`EventLogFollower`](super::EventLogFollower)s.
     pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
+        if contents.order.len() == 0 {
+            self.templates.forget_unused();
+        }
         self.measure(&contents);
         drop(contents);
         self.changed.notify_waiters();
@@ -188,7 +201,7 @@ impl ObjectStore {
     /// A closed store does not set the meter, because the next store of the same informer key uses the same meter.
     pub(super) fn measure(&self, contents: &StoreContents) {
         if !self.is_closed() {
-            self.meter.set(contents.order.len() as u64, contents.bytes() as u64);
+            self.meter.set(contents.order.len() as u64, self.bytes(contents));
         }
     }
 
@@ -203,20 +216,42 @@ impl ObjectStore {
         self.changed.notify_waiters();
     }
 
-    /// Compresses an object with the newest dictionary, and counts the object for the next dictionary. A
-    /// Secret stays uncompressed, and does not count.
+    /// Compresses an object with the newest dictionary, and counts the object for the next dictionary. If other objects
+    /// have the same managedFields, the packed object contains only a pointer to them. A Secret stays uncompressed and
+    /// whole, and does not count.
     pub(super) fn pack(
         &self,
-        name: &str,
+        key: ObjectKeyRef<'_>,
         body: ObjectBody<'_>,
         context: &mut CompressionContext,
     ) -> DetachedObject {
+        let name = str::from_utf8(key.name).unwrap_or_default();
         if self.is_secret {
-            let record = PackedObject::new(name, BodyCompression::Secret, body.bytes);
+            let record = PackedObject::new(name, BodyCompression::Secret, None, body.bytes);
             return DetachedObject { record, dictionary: None, encoding: body.encoding };
         }
-        let packed = context.pack(name, body, self.dictionary_group.current().as_ref());
+        let with = self.dictionary_group.current();
+        let mut reduced = mem::take(&mut context.reduced);
+        let template = self.reduce(key, body, &mut reduced);
+        let bytes = if template.is_some() { &reduced } else { body.bytes };
+        let packed = context.pack(name, ObjectBody { bytes, ..body }, with.as_ref(), template);
+        context.reduced = reduced;
         self.dictionary_group.count_packed();
         packed
+    }
+
+    /// Writes an object's reduced body into `reduced`, and returns its template. Returns `None` if the object must be stored
+    /// whole.
+    fn reduce(
+        &self,
+        key: ObjectKeyRef<'_>,
+        body: ObjectBody<'_>,
+        reduced: &mut Vec<u8>,
+    ) -> Option<Arc<SharedTemplate>> {
+        let template = ManagedFieldsTemplate::split(body, reduced)?;
+        let shared = self.templates.share(key, template)?;
+        let mut joined = Vec::new();
+        shared.template.join(reduced, &mut joined)?;
+        (joined == body.bytes).then_some(shared)
     }
 }

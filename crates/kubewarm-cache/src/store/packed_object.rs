@@ -1,6 +1,6 @@
 //! A `PackedObject` contains an object's name and its bytes, which are usually compressed.
 
-use super::dictionary::CompressionDictionary;
+use super::{dictionary::CompressionDictionary, template_set::SharedTemplate};
 use kubewarm_api::model::ObjectEncoding;
 use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use std::{fmt, sync::Arc};
@@ -24,12 +24,13 @@ pub(super) enum BodyCompression {
     Secret,
 }
 
-/// One object in one allocation: a tag byte for its [`BodyCompression`], the length of the name, the name, and the
-/// object's bytes, which are usually compressed.
+/// One object in one allocation: a pointer to the template of its managedFields, a tag byte for its [`BodyCompression`],
+/// the length of the name, the name, and the object's bytes, which are usually compressed. If the object has a template,
+/// these are the bytes of the reduced body.
 ///
 /// Clones share the allocation. The store, its event log and running list responses each keep a clone.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct PackedObject(ThinArc<(), u8>);
+pub(super) struct PackedObject(ThinArc<Option<Arc<SharedTemplate>>, u8>);
 
 /// A packed object with its encoding and the dictionary that decompresses it. A reader can decompress the object after the store has
 /// dropped the object and the dictionary.
@@ -42,8 +43,8 @@ pub(super) struct DetachedObject {
 
 /// The tag byte of [`BodyCompression::Secret`].
 const SECRET: u8 = u8::MAX;
-/// Bytes of a `ThinArc` before its slice: a reference count and the length of the slice.
-const HEAD: usize = 2 * size_of::<usize>();
+/// Bytes of a `ThinArc` before its slice: a reference count, the pointer to the template, and the length of the slice.
+const HEAD: usize = 3 * size_of::<usize>();
 
 /// Calls `each` with the key and the value of every label of an object.
 pub(super) fn for_each_label(body: ObjectBody<'_>, each: impl FnMut(&str, &str)) {
@@ -88,8 +89,14 @@ impl BodyCompression {
 }
 
 impl PackedObject {
-    /// Combines an object's name with its body `packed`. `packing` states how the caller has compressed the body.
-    pub(super) fn new(name: &str, packing: BodyCompression, packed: &[u8]) -> Self {
+    /// Combines an object's name with its body `packed`. `packing` states how the caller has compressed the body. With a
+    /// template, the body is a reduced body.
+    pub(super) fn new(
+        name: &str,
+        packing: BodyCompression,
+        template: Option<Arc<SharedTemplate>>,
+        packed: &[u8],
+    ) -> Self {
         let mut length = name.len();
         let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
         let mut bytes = Vec::with_capacity(1 + digits + name.len() + packed.len());
@@ -104,12 +111,12 @@ impl PackedObject {
         }
         bytes.extend_from_slice(name.as_bytes());
         bytes.extend_from_slice(packed);
-        Self(ThinArc::from_header_and_slice((), &bytes))
+        Self(ThinArc::from_header_and_slice(template, &bytes))
     }
 
     #[cfg(test)]
     pub(super) fn plain(name: &str, body: &[u8]) -> Self {
-        Self::new(name, BodyCompression::None, body)
+        Self::new(name, BodyCompression::None, None, body)
     }
 
     pub(super) fn packing(&self) -> BodyCompression {
@@ -121,6 +128,11 @@ impl PackedObject {
         }
     }
 
+    /// Returns the template of the object's managedFields. `None` if the object is stored whole.
+    pub(super) fn template(&self) -> Option<&Arc<SharedTemplate>> {
+        self.0.header.header.as_ref()
+    }
+
     /// Returns the name of the object, as UTF-8.
     pub(super) fn name(&self) -> &[u8] {
         self.parts().0
@@ -130,7 +142,7 @@ impl PackedObject {
         self.parts().1
     }
 
-    /// Returns the size of the allocation, in bytes. All clones share the allocation.
+    /// Returns the size of the allocation, in bytes. All clones share the allocation. The template's memory does not count.
     pub(super) fn bytes(&self) -> usize {
         taken(HEAD + self.held().len())
     }
@@ -256,7 +268,7 @@ mod tests {
                 u8::MAX => BodyCompression::Secret,
                 tag => BodyCompression::Dictionary(tag - 1),
             };
-            let record = PackedObject::new(&name, packing, &packed);
+            let record = PackedObject::new(&name, packing, None, &packed);
             prop_assert_eq!(record.name(), name.as_bytes());
             prop_assert_eq!(record.packed(), &packed[..]);
             prop_assert_eq!(record.packing(), packing);

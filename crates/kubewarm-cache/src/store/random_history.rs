@@ -134,8 +134,11 @@ fn json(of: &ModelObject) -> String {
     let labels: Vec<_> =
         labels.iter().map(|(key, value)| format!(r#""k{key}":"v{value}""#)).collect();
     let version = if *version == 0 { String::new() } else { version.to_string() };
+    let fields = format!(
+        r#"[{{"manager":"kubelet","time":"2026-01-01T00:00:{version:0>2}Z","fieldsV1":{{"f:spec":{{"k:{{\"node\":\"{node}\"}}":{{}}}}}}}}]"#
+    );
     body(
-        &format!("{{{}}}", labels.join(",")),
+        &format!(r#"{{{}}},"managedFields":{fields}"#, labels.join(",")),
         &format!(
             r#","uid":"{uid}","resourceVersion":"{version}","spec":{{"nodeName":"node-{node}","text":"some text that is in every object of this kind"}}"#
         ),

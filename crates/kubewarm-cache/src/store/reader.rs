@@ -244,7 +244,7 @@ impl StoreContents {
 }
 
 /// An [`ObjectKey`] that borrows its parts from a row. It has the same order as `ObjectKey`. The name is UTF-8.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ObjectKeyRef<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a [u8],
@@ -335,7 +335,7 @@ mod tests {
         for key in ["a/x", "a/y"] {
             writer.apply(upsert(key, 1, "5", &web));
         }
-        let record = PackedObject::new("x", BodyCompression::Zstd, b"damaged");
+        let record = PackedObject::new("x", BodyCompression::Zstd, None, b"damaged");
         reader
             .store
             .contents

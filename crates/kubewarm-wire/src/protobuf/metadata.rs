@@ -7,6 +7,7 @@ use super::wire_format::{
     write_number,
 };
 use super::{envelope::enter_field, go_values::read_entry};
+use std::ops::Range;
 
 /// The number of `metadata` in every object and in every list.
 pub const METADATA: u32 = 1;
@@ -133,6 +134,25 @@ pub fn metadata_field(object: &[u8]) -> &[u8] {
         Ok(Some(RawField { number: METADATA, end, .. })) => object.get(..end).unwrap_or_default(),
         _ => &[],
     }
+}
+
+/// Returns the byte range of the first adjacent `managedFields` in an object. Usually, these are all of them. Returns `None`
+/// if there are none, or if the object does not begin with its metadata.
+pub(crate) fn managed_fields(object: &[u8]) -> Option<Range<usize>> {
+    let metadata = metadata_field(object);
+    let RawField { start: offset, end, .. } = FieldReader::new(metadata).next_field().ok()??;
+    let mut fields = FieldReader::new(metadata.get(offset..end)?);
+    let mut found: Option<Range<usize>> = None;
+    while let Some(field) = fields.next_field().ok()? {
+        let (is_managed, end) = (field.number == MANAGED_FIELDS, offset + field.end);
+        match &mut found {
+            Some(range) if is_managed => range.end = end,
+            Some(_) => break,
+            None if is_managed => found = Some(offset + field.tag..end),
+            None => {}
+        }
+    }
+    found
 }
 
 /// Calls `each` with the key and the value of every label.

@@ -29,5 +29,6 @@ pub use self::{
 pub(crate) use self::{
     envelope::message_start,
     go_json::{write_integer, write_string},
-    wire_format::write_message,
+    metadata::managed_fields,
+    wire_format::{FieldReader, WireType, read_varint, write_message, write_varint},
 };

@@ -9,7 +9,7 @@ use super::{
     event_log::StoreChange,
     index_entries::IndexEntries,
     object_store::ObjectStore,
-    reader::StoreReader,
+    reader::{ObjectKeyRef, StoreReader},
     row_order::RowPosition,
 };
 use kubewarm_api::model::{
@@ -112,7 +112,9 @@ impl StoreWriter {
         let old = contents.purge();
         contents.encoding = self.encoding;
         self.store.publish(contents);
+        // The last objects free their templates.
         drop(old);
+        self.store.measure(&self.store.contents.read());
     }
 
     /// Adds or replaces an object.
@@ -196,7 +198,8 @@ impl StoreWriter {
             self.raise(item.version.as_ref());
             return DeltaOutcome::Unchanged;
         }
-        let packed = store.pack(&item.name, body, context);
+        let key = ObjectKeyRef { namespace: &item.namespace, name: item.name.as_bytes() };
+        let packed = store.pack(key, body, context);
         let has_same_labels = old.is_some_and(|old| old.has_same_labels(body));
         let of = if has_same_labels { IndexEntries::read_fields } else { IndexEntries::read };
         let entries = |paths: &FieldPathSet| {
