@@ -2,12 +2,16 @@
 //!
 //! `cargo bench --bench store` prints one table. With `-- status`, pods have different, complete statuses,
 //! otherwise they are all alike. `-- idle` measures an idle informer, and `-- namespaces` the stores of 1,000 namespaces.
+//! `-- managed-fields` measures what managedFields cost.
 #![expect(
     clippy::print_stdout,
     clippy::expect_used,
     clippy::cast_precision_loss,
     reason = "a benchmark prints rounded figures, and may panic"
 )]
+
+mod managed_fields;
+mod protobuf_pod;
 
 use kubewarm_api::model::{
     DecodedObject, Delta, DeltaSink, FieldPath, FieldSelector, GroupResource, Identity,
@@ -44,6 +48,9 @@ fn main() {
     }
     if std::env::args().any(|arg| arg == "namespaces") {
         return small_namespaces();
+    }
+    if std::env::args().any(|arg| arg == "managed-fields") {
+        return managed_fields::measure();
     }
     let kind = if std::env::args().any(|arg| arg == "status") {
         PodShape::WithStatus
