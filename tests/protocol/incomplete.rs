@@ -104,7 +104,7 @@ fn request(path: &str) -> ObjectRequest {
         path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
     let target = RequestInfo::parse("GET", path, query, None).unwrap().target;
     let objects = match target {
-        RequestTarget::Objects(objects) => Some(objects),
+        RequestTarget::Objects(objects) => Some(*objects),
         RequestTarget::Document(..) => None,
     };
     objects.unwrap()

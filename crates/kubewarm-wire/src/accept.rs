@@ -131,19 +131,25 @@ pub(super) struct RequestedObjects {
     pub(super) is_builtin: bool,
 }
 
-/// Selects the form of a response. The first media range that kubewarm supports wins. The function skips media ranges
+/// The format that a client requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NegotiatedFormat {
+    pub(super) format: ResponseFormat,
+    /// The 406 for a list as one object, or for one object as a list. The API server returns this error after it has
+    /// read the objects.
+    pub(super) shape_error: Option<StatusError>,
+}
+
+/// Selects the format of a response. The first media range that kubewarm supports wins. The function skips media ranges
 /// that request a kind or a version that kubewarm cannot return.
 ///
 /// # Errors
 ///
-/// 406 in two cases:
-///
-/// - kubewarm supports none of the media ranges
-/// - the client requests a list as one object, or one object as a list
+/// 406 if kubewarm supports none of the media ranges.
 pub(super) fn response_format(
     accept: Option<&str>,
     requested: RequestedObjects,
-) -> Result<ResponseFormat, StatusError> {
+) -> Result<NegotiatedFormat, StatusError> {
     format_among(&ranges(accept), requested, &[JSON, PROTOBUF])
 }
 
@@ -151,12 +157,14 @@ pub(super) fn response_format(
 ///
 /// # Errors
 ///
-/// The errors of [`response_format`].
+/// The errors of [`response_format`], and [`NegotiatedFormat::shape_error`].
 pub(super) fn json_form(
     accept: Option<&str>,
     requested: RequestedObjects,
 ) -> Result<ResponseForm, StatusError> {
-    format_among(&json_ranges(accept), requested, &[JSON]).map(|format| format.form)
+    let NegotiatedFormat { format, shape_error } =
+        format_among(&json_ranges(accept), requested, &[JSON])?;
+    shape_error.map_or(Ok(format.form), Err)
 }
 
 /// Selects the encoding of a `Status`. `None` if the client accepts no encoding of it. The API server then sends
@@ -176,33 +184,35 @@ fn format_among(
     ranges: &[MediaRange<'_>],
     RequestedObjects { is_list, is_builtin }: RequestedObjects,
     supported: &[&str],
-) -> Result<ResponseFormat, StatusError> {
+) -> Result<NegotiatedFormat, StatusError> {
     let form = |range: &MediaRange<'_>| match range.target {
-        None => Some(Ok(ResponseForm::Object(ObjectForm::Full))),
+        None => Some((ResponseForm::Object(ObjectForm::Full), None)),
         Some(ConversionTarget { group: "meta.k8s.io", version, kind }) => {
             let version = MetaVersion::parse(version)?;
+            let metadata = ResponseForm::Object(ObjectForm::Metadata(version));
             match (kind, is_list) {
-                (ONE, false) | (LIST, true) => {
-                    Some(Ok(ResponseForm::Object(ObjectForm::Metadata(version))))
+                (ONE, false) | (LIST, true) => Some((metadata, None)),
+                (ONE, true) => Some((metadata, Some(StatusError::other_shape(ONE, "is a list")))),
+                (LIST, false) => {
+                    Some((metadata, Some(StatusError::other_shape(LIST, "is not a list"))))
                 }
-                (ONE, true) => Some(Err(StatusError::other_shape(ONE, "is a list"))),
-                (LIST, false) => Some(Err(StatusError::other_shape(LIST, "is not a list"))),
-                (TABLE, _) if range.media_type == MediaType::Json => Some(Ok(table(version))),
+                (TABLE, _) if range.media_type == MediaType::Json => Some((table(version), None)),
                 _ => None,
             }
         }
         Some(_) => None,
     };
     let served = |range: &MediaRange<'_>| {
-        let media_type = range.media_type;
-        form(range).map(|form| form.map(|form| ResponseFormat { media_type, form }))
+        let (form, shape_error) = form(range)?;
+        let format = ResponseFormat { media_type: range.media_type, form };
+        Some(NegotiatedFormat { format, shape_error })
     };
     // If `application/*` is the only media range that matches, the API server's router rejects the request. So at least
     // one more media range must match. The router does not see requests for custom resources.
     if is_builtin && ranges.iter().all(|range| range.is_of_type) {
         return Err(StatusError::not_acceptable(supported));
     }
-    ranges.iter().find_map(served).unwrap_or_else(|| Err(StatusError::not_acceptable(supported)))
+    ranges.iter().find_map(served).ok_or_else(|| StatusError::not_acceptable(supported))
 }
 
 fn table(version: MetaVersion) -> ResponseForm {
@@ -352,7 +362,7 @@ mod tests {
             ),
         ] {
             let found = response_format(Some(accept), OF_LIST).ok();
-            let found = found.map(|format| (format.media_type, format.form));
+            let found = found.map(|it| (it.format.media_type, it.format.form));
             assert_eq!(found, expected, "{accept}");
         }
         assert_eq!(code(json_form(Some(PROTOBUF), OF_ONE)), 406);

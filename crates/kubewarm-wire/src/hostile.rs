@@ -11,8 +11,16 @@ const REFUSALS: [u16; 6] = [400, 404, 405, 406, 421, 422];
 /// Maximum length of an error response in bytes, without the part of the request that the error quotes.
 const LONGEST: usize = 16 << 10;
 
+/// Parses `request`. Returns the error of an invalid version too, although a store is chosen first.
 fn read(request: &Request) -> Result<RequestInfo, StatusError> {
-    RequestInfo::parse(&request.method, request.path(), request.query(), request.accept.as_deref())
+    let (path, query, accept) = (request.path(), request.query(), request.accept.as_deref());
+    let parsed = RequestInfo::parse(&request.method, path, query, accept)?;
+    if let RequestTarget::Objects(objects) = &parsed.target
+        && let Some(failure) = &objects.version_error
+    {
+        return Err((**failure).clone());
+    }
+    Ok(parsed)
 }
 
 /// Formats the selectors of `objects` as text and parses this text.

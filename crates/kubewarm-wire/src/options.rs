@@ -37,35 +37,48 @@ pub(super) fn parse_list_options(
         return Ok(());
     }
     check(query)?;
-
     let limit = limit.and_then(|limit| u64::try_from(limit).ok()).and_then(NonZeroU64::new);
+    match list_version(query, list.namespace.as_deref(), limit) {
+        Ok(parsed) => (list.version_match, list.limit) = parsed,
+        Err(failure) => list.version_error = Some(Box::new(failure.specific_to_cache())),
+    }
+    Ok(())
+}
+
+/// Parses the required version of a list. Also returns the limit, if the API server would not ignore the limit.
+///
+/// # Errors
+///
+/// - 400 if `resourceVersion` is no number, or `continue` is given too
+/// - the errors of [`continue_tokens::decode`]
+fn list_version(
+    query: &QueryParameters,
+    namespace: Option<&str>,
+    limit: Option<NonZeroU64>,
+) -> Result<(VersionMatch, Option<NonZeroU64>), StatusError> {
     let given = query.text(QueryParameter::ResourceVersion);
     let token = query.text(QueryParameter::Continue);
     if !token.is_empty() {
-        let at = continue_tokens::decode(token, list.namespace.as_deref())?;
+        let at = continue_tokens::decode(token, namespace)?;
         if !matches!(given, "" | "0") {
             return Err(StatusError::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        list.version_match = at;
         // As in the API server, a `limit` has no effect on a list with a continue token and `resourceVersion=0`.
-        list.limit = limit.filter(|_| given.is_empty());
-        return Ok(());
+        return Ok((at, limit.filter(|_| given.is_empty())));
     }
-    (list.version_match, list.limit) =
-        match (version(given)?, query.text(QueryParameter::ResourceVersionMatch)) {
-            (None, _) => (VersionMatch::Latest, limit),
-            // For `resourceVersion=0`, the API server's watch cache ignores the limit too.
-            (Some(0), _) => (VersionMatch::Any, None),
-            (Some(version), EXACT) => (VersionMatch::Exact(version.into()), limit),
-            (Some(version), NOT_OLDER_THAN) => (VersionMatch::NotOlderThan(version.into()), limit),
-            // A list with a limit and without `resourceVersionMatch` must have exactly the version in
-            // `resourceVersion`. Clients older than `resourceVersionMatch` expect this version.
-            (Some(version), _) if limit.is_some() => (VersionMatch::Exact(version.into()), limit),
-            (Some(version), _) => (VersionMatch::NotOlderThan(version.into()), limit),
-        };
-    Ok(())
+    Ok(match (version(given)?, query.text(QueryParameter::ResourceVersionMatch)) {
+        (None, _) => (VersionMatch::Latest, limit),
+        // For `resourceVersion=0`, the API server's watch cache ignores the limit too.
+        (Some(0), _) => (VersionMatch::Any, None),
+        (Some(version), EXACT) => (VersionMatch::Exact(version.into()), limit),
+        (Some(version), NOT_OLDER_THAN) => (VersionMatch::NotOlderThan(version.into()), limit),
+        // A list with a limit and without `resourceVersionMatch` must have exactly the version in
+        // `resourceVersion`. Clients older than `resourceVersionMatch` expect this version.
+        (Some(version), _) if limit.is_some() => (VersionMatch::Exact(version.into()), limit),
+        (Some(version), _) => (VersionMatch::NotOlderThan(version.into()), limit),
+    })
 }
 
 /// Applies the query parameter `includeObject` to the form of a `Table`. Returns a form without a table unchanged.
@@ -163,7 +176,10 @@ mod tests {
     fn list(query: &str) -> Result<ObjectRequest, StatusError> {
         let asked = RequestInfo::parse("GET", "/api/v1/namespaces/ns/pods", Some(query), None)?;
         let RequestTarget::Objects(list) = asked.target else { panic!("{query} lists nothing") };
-        Ok(list)
+        match &list.version_error {
+            Some(failure) => Err((**failure).clone()),
+            None => Ok(*list),
+        }
     }
 
     fn token(version: u64) -> String {

@@ -20,7 +20,7 @@ pub(super) fn parse_request(path: &str, query: &str) -> (ObjectRequest, Option<P
     let RequestInfo { profile, target: what } =
         RequestInfo::parse("GET", path, Some(query), None).unwrap();
     match what {
-        RequestTarget::Objects(objects) => (objects, profile),
+        RequestTarget::Objects(objects) => (*objects, profile),
         RequestTarget::Document(other, _) => panic!("{other:?}"),
     }
 }

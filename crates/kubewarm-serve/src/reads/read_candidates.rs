@@ -42,6 +42,7 @@ impl ReadService {
     ///
     /// - [`ReadAttemptError::Cold`] if no informer is warm
     /// - 400, 406 or 421 if [`CoveringInformers`] or [`FieldFilter`] rejects the request
+    /// - the request's `version_error`
     pub(super) async fn route<'a>(
         &self,
         request: &'a ObjectRequest,
@@ -53,6 +54,9 @@ impl ReadService {
         let kind = self.kind(&request.resource).await?;
         let kind = kind.ok_or_else(|| not_cached(request, AGGREGATED))?;
         let fields = FieldFilter::resolve(request, &kind, |name| covering.index(name))?;
+        if let Some(failure) = &request.version_error {
+            return Err((**failure).clone().into());
+        }
         let covering = covering.with_fields(&kind, &fields)?;
         let (candidates, is_forbidden) =
             covering.rank_warm(|key| self.dependencies.reports.get_summary(key), Instant::now());

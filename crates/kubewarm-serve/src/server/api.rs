@@ -177,8 +177,8 @@ impl ReadApi {
         }
         let handler = match &info.target {
             RequestTarget::Document(..) => HandlerLabel::Discovery,
-            RequestTarget::Objects(ObjectRequest { name: Some(_), .. }) => HandlerLabel::Get,
-            RequestTarget::Objects(ObjectRequest { watch: Some(_), .. }) => HandlerLabel::Watch,
+            RequestTarget::Objects(objects) if objects.name.is_some() => HandlerLabel::Get,
+            RequestTarget::Objects(objects) if objects.watch.is_some() => HandlerLabel::Watch,
             RequestTarget::Objects(_) => HandlerLabel::List,
         };
         let resource = match &info.target {

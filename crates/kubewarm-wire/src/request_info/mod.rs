@@ -5,7 +5,7 @@ mod tests;
 
 use super::{
     DiscoveryForm, MediaType, ResponseForm, ResponseFormat, StatusError,
-    accept::{self, RequestedObjects},
+    accept::{self, NegotiatedFormat, RequestedObjects},
     is_builtin_group, options,
     query_parameters::{QueryParameter, QueryParameters},
     request_path::{ApiDocument, RequestPath, ResourcePath},
@@ -33,7 +33,7 @@ pub enum RequestTarget {
     /// A discovery document, or `/version`. The [`DiscoveryForm`] has an effect at `/api` and `/apis` only.
     Document(ApiDocument, DiscoveryForm),
     /// Objects of one resource.
-    Objects(ObjectRequest),
+    Objects(Box<ObjectRequest>),
 }
 
 /// A get, a list or a watch of one resource.
@@ -52,11 +52,17 @@ pub struct ObjectRequest {
     pub fields: FieldSelector,
     /// The required version of the response.
     pub version_match: VersionMatch,
+    /// The error for an invalid `resourceVersion` or `continue` of a list. As the API server, kubewarm first checks
+    /// the fields of the field selector. With this error, `version_match` has no meaning.
+    pub version_error: Option<Box<StatusError>>,
     /// Maximum number of objects in a response, from the query parameter `limit`. `None` if the client sets no
     /// limit, or if the API server would ignore the limit.
     pub limit: Option<NonZeroU64>,
     /// The form of the response, or of each event of a watch.
     pub form: ResponseForm,
+    /// The error for an unknown value of `includeObject`, for a list as one object, or for one object as a list. A get
+    /// of a missing object has 404 instead, so [`Self::format`] returns this error once the objects are found.
+    form_error: Option<Box<StatusError>>,
     /// `None` if the client prefers JSON. If it prefers protobuf: the form of the response if the objects are
     /// stored in JSON, or 406 if the client accepts only protobuf.
     pub form_in_json: Option<Result<ResponseForm, Box<StatusError>>>,
@@ -125,7 +131,8 @@ impl RequestInfo {
         }
         let what = match named {
             RequestPath::Objects(resource_path) => {
-                RequestTarget::Objects(objects(method, resource_path, query, accept)?)
+                let objects = objects(method, resource_path, query, accept)?;
+                RequestTarget::Objects(Box::new(objects))
             }
             RequestPath::Nothing => return Err(StatusError::no_such_path()),
             _ if method != "GET" => return Err(StatusError::only_get()),
@@ -142,7 +149,8 @@ impl RequestInfo {
 }
 
 /// Parses a request for objects. The function checks the media type, each option, and then the combinations of
-/// options. The API server uses the same order, so kubewarm and the API server report the same first error.
+/// options. The API server uses the same order, so kubewarm and the API server report the same first error. The API
+/// server checks two parts later: the result contains their errors.
 fn objects(
     method: &str,
     resource_path: ResourcePath,
@@ -169,7 +177,8 @@ fn objects(
     if !is_watch {
         timeout::check(query.text(QueryParameter::Timeout))?;
     }
-    let ResponseFormat { media_type, form } = accept::response_format(accept, requested)?;
+    let NegotiatedFormat { format: ResponseFormat { media_type, form }, shape_error } =
+        accept::response_format(accept, requested)?;
     let form_in_json = match media_type {
         MediaType::Json => None,
         MediaType::Protobuf => {
@@ -178,6 +187,7 @@ fn objects(
             Some(form.map_err(Box::new))
         }
     };
+    let included = options::with_include_object(form, &query);
     let mut objects = ObjectRequest {
         resource,
         namespace,
@@ -185,8 +195,12 @@ fn objects(
         labels: LabelSelector::default(),
         fields: FieldSelector::default(),
         version_match: VersionMatch::Latest,
+        version_error: None,
         limit: None,
-        form: options::with_include_object(form, &query)?,
+        form: *included.as_ref().unwrap_or(&form),
+        form_error: shape_error
+            .or_else(|| included.err())
+            .map(|failure| Box::new(failure.specific_to_cache())),
         form_in_json,
         watch: None,
     };
@@ -194,7 +208,10 @@ fn objects(
         Some(_) => objects.version_match = options::parse_get_version(&query)?,
         None => options::parse_list_options(&query, &mut objects)?,
     }
-    Ok(objects)
+    match objects.form_error {
+        Some(failure) if is_watch => Err(*failure),
+        _ => Ok(objects),
+    }
 }
 
 /// Returns the Kubernetes verb for an HTTP method other than `GET`. `is_named`: the path contains an object's name.
@@ -214,8 +231,13 @@ impl ObjectRequest {
     ///
     /// # Errors
     ///
-    /// 406 if the client accepts only protobuf, and the store has JSON.
+    /// - 400 for an unknown value of `includeObject`
+    /// - 406 for a list as one object, and for one object as a list
+    /// - 406 if the client accepts only protobuf, and the store has JSON
     pub fn format(&self, stored: ObjectEncoding) -> Result<ResponseFormat, StatusError> {
+        if let Some(failure) = &self.form_error {
+            return Err((**failure).clone());
+        }
         match (&self.form_in_json, stored) {
             (None, _) => Ok(ResponseFormat::json(self.form)),
             (Some(_), ObjectEncoding::Protobuf(_)) => {

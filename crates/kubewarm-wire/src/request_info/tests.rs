@@ -8,7 +8,7 @@ fn get(path: &str, query: &str) -> Result<RequestInfo, StatusError> {
 
 fn objects_of(path: &str, query: &str) -> ObjectRequest {
     match get(path, query).unwrap().target {
-        RequestTarget::Objects(objects) => objects,
+        RequestTarget::Objects(objects) => *objects,
         RequestTarget::Document(other, _) => panic!("{other:?}"),
     }
 }
@@ -97,6 +97,50 @@ fn each_request_that_is_not_served_has_the_right_status_code() {
         failure.message(),
         "deletecollection is not supported on resources of kind \"pods\""
     );
+}
+
+/// Checks that a request is parsed, and returns the error that it gets once its objects are found.
+fn format_error(path: &str, query: &str, accept: &str) -> (u16, String) {
+    let parsed = RequestInfo::parse("GET", path, Some(query), Some(accept)).unwrap();
+    let RequestTarget::Objects(objects) = parsed.target else { panic!("{path}") };
+    let failure = objects.format(ObjectEncoding::Json).unwrap_err();
+    (failure.code(), failure.message().to_owned())
+}
+
+#[test]
+fn objects_are_found_before_their_form_is_checked() {
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let list = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    for path in ["/api/v1/nodes", "/api/v1/nodes/n"] {
+        let (code, message) = format_error(path, "includeObject=all", table);
+        assert_eq!(code, 400);
+        assert!(message.contains("includeObject: Invalid value: \"all\""), "{message}");
+    }
+    let is = "but the requested object is";
+    for (path, accept, expected) in [
+        ("/api/v1/nodes", metadata, format!("you requested PartialObjectMetadata, {is} a list")),
+        (
+            "/api/v1/nodes/n",
+            list,
+            format!("you requested PartialObjectMetadataList, {is} not a list"),
+        ),
+    ] {
+        assert_eq!(format_error(path, "", accept), (406, expected));
+    }
+    for (query, accept) in [("watch=1&includeObject=all", table), ("watch=1", list)] {
+        let parsed = RequestInfo::parse("GET", "/api/v1/nodes", Some(query), Some(accept));
+        assert!(parsed.is_err(), "no event of a watch follows: {query}");
+    }
+}
+
+#[test]
+fn an_invalid_version_of_a_list_does_not_hide_an_unknown_field() {
+    for query in ["continue=garbage", "resourceVersion=-1"] {
+        let list = objects_of("/api/v1/nodes", &format!("fieldSelector=x%3Dy&{query}"));
+        assert_eq!(list.fields.to_string(), "x=y");
+        assert_eq!(list.version_error.map(|failure| failure.code()), Some(400), "{query}");
+    }
 }
 
 #[test]
