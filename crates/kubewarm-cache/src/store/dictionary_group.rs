@@ -1,7 +1,7 @@
 //! Makes the compression dictionaries that the stores of one resource use, and decides when to try the next dictionary.
 
 use super::{
-    compression_contexts::{CompressionContext, CompressionContextPool},
+    compression_contexts::{CompressionContext, CompressionContextPool, body_length},
     dictionary::CompressionDictionary,
     maintenance_queue::{MaintenanceQueue, repack},
     object_store::ObjectStore,
@@ -38,6 +38,10 @@ const MIN_SAMPLE_BYTES: usize = 128 << 10;
 
 /// Maximum total size of the objects from which a dictionary is trained, in bytes.
 const SAMPLE_BYTES: usize = 512 << 10;
+
+/// Maximum size of a sampled object, in bytes. A dictionary of 16 KiB hardly makes a larger object smaller, and each sample is
+/// decompressed in memory.
+const MAX_SAMPLE_BYTES: usize = 64 << 10;
 
 /// A `DictionaryGroup` tries its next dictionary when the number of stored objects has grown by this factor. The first
 /// objects of a list often come from one namespace, so a later dictionary also suits the objects of other namespaces.
@@ -249,6 +253,9 @@ impl DictionaryGroup {
         let mut at = 0;
         for store in stores {
             for packed in store.spread(usize::try_from(query(store)).unwrap_or(usize::MAX)) {
+                if !body_length(&packed.record).is_ok_and(|length| length <= MAX_SAMPLE_BYTES) {
+                    continue;
+                }
                 // Most objects have a template, so the dictionary must suit reduced bodies.
                 let with = packed.dictionary.as_deref();
                 if context.decompress(&packed.record, with, body).is_err() {
@@ -377,6 +384,25 @@ mod tests {
         let objects = all(&of_b);
         for (n, object) in (20..1000).zip(&objects) {
             assert_eq!(object.bytes, pod(n).as_bytes());
+        }
+    }
+
+    #[test]
+    fn large_objects_are_no_samples() {
+        for (length, is_sample) in [(60_000, true), (70_000, false)] {
+            let catalog = StoreCatalog::new();
+            let mut writer = catalog.open(&namespace("a"), &BTreeSet::new());
+            let pod = body("{}", &format!(r#","spec":{{"a":"{}"}}"#, "x".repeat(length)));
+            for n in 0..300 {
+                writer.apply(upsert(&format!("a/x{n:06}"), 1, "5", &pod));
+            }
+            catalog.wait_until_settled();
+            let group = catalog.dictionary_group(&namespace("a"));
+            let attempt = group.contexts.with(|context, body| {
+                let stores = [Arc::clone(&catalog.reader(&namespace("a")).unwrap().store)];
+                group.new_dictionary(&stores, 300, context, body)
+            });
+            assert_eq!(attempt.is_some(), is_sample, "{length}");
         }
     }
 
