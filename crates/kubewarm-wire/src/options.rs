@@ -9,6 +9,7 @@ use super::{
     watch_options,
 };
 use kube::core::response::StatusCause;
+use kubewarm_api::model::GroupResource;
 use std::num::NonZeroU64;
 
 const EXACT: &str = "Exact";
@@ -38,7 +39,7 @@ pub(super) fn parse_list_options(
     }
     check(query)?;
     let limit = limit.and_then(|limit| u64::try_from(limit).ok()).and_then(NonZeroU64::new);
-    match list_version(query, list.namespace.as_deref(), limit) {
+    match list_version(query, list, limit) {
         Ok(parsed) => (list.version_match, list.limit) = parsed,
         Err(failure) => list.version_error = Some(Box::new(failure.specific_to_cache())),
     }
@@ -53,25 +54,25 @@ pub(super) fn parse_list_options(
 /// - the errors of [`continue_tokens::decode`]
 fn list_version(
     query: &QueryParameters,
-    namespace: Option<&str>,
+    list: &ObjectRequest,
     limit: Option<NonZeroU64>,
 ) -> Result<(VersionMatch, Option<NonZeroU64>), StatusError> {
     let given = query.text(QueryParameter::ResourceVersion);
     let token = query.text(QueryParameter::Continue);
+    // The API server's watch cache answers lists with `resourceVersion=0`, and ignores their limit.
+    let limit_of_any = limit.filter(|_| !has_watch_cache(list.resource.group_resource()));
     if !token.is_empty() {
-        let at = continue_tokens::decode(token, namespace)?;
+        let at = continue_tokens::decode(token, list.namespace.as_deref())?;
         if !matches!(given, "" | "0") {
             return Err(StatusError::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
-        // As in the API server, a `limit` has no effect on a list with a continue token and `resourceVersion=0`.
-        return Ok((at, limit.filter(|_| given.is_empty())));
+        return Ok((at, if given.is_empty() { limit } else { limit_of_any }));
     }
     Ok(match (version(given)?, query.text(QueryParameter::ResourceVersionMatch)) {
         (None, _) => (VersionMatch::Latest, limit),
-        // For `resourceVersion=0`, the API server's watch cache ignores the limit too.
-        (Some(0), _) => (VersionMatch::Any, None),
+        (Some(0), _) => (VersionMatch::Any, limit_of_any),
         (Some(version), EXACT) => (VersionMatch::Exact(version.into()), limit),
         (Some(version), NOT_OLDER_THAN) => (VersionMatch::NotOlderThan(version.into()), limit),
         // A list with a limit and without `resourceVersionMatch` must have exactly the version in
@@ -79,6 +80,11 @@ fn list_version(
         (Some(version), _) if limit.is_some() => (VersionMatch::Exact(version.into()), limit),
         (Some(version), _) => (VersionMatch::NotOlderThan(version.into()), limit),
     })
+}
+
+/// Whether the API server has a watch cache of the resource. By default, it has one of all resources except events.
+fn has_watch_cache(resource: &GroupResource) -> bool {
+    !(matches!(resource.group(), "" | "events.k8s.io") && resource.resource() == "events")
 }
 
 /// Applies the query parameter `includeObject` to the form of a `Table`. Returns a form without a table unchanged.
@@ -229,6 +235,24 @@ mod tests {
             (&format!("continue={newest}"), "on newest after ns/a 0"),
         ] {
             assert_eq!(summary(query), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_events_at_any_version_has_a_limit() {
+        for (path, limit) in [
+            ("/api/v1/events", 5),
+            ("/apis/events.k8s.io/v1/events", 5),
+            ("/api/v1/pods", 0),
+            ("/apis/example.com/v1/events", 0),
+        ] {
+            for more in [String::new(), format!("&continue={}", token(5))] {
+                let query = format!("resourceVersion=0&limit=5{more}");
+                let path = path.replace("/v1/", "/v1/namespaces/ns/");
+                let parsed = RequestInfo::parse("GET", &path, Some(&query), None).unwrap();
+                let RequestTarget::Objects(list) = parsed.target else { panic!("{path}") };
+                assert_eq!(list.limit.map_or(0, NonZeroU64::get), limit, "{path}?{query}");
+            }
         }
     }
 
