@@ -1,11 +1,13 @@
 //! Requests and objects of the replay.
 
+use super::authorization::Authorization;
 use super::difference::Difference::{self, *};
 use super::watched;
 
 pub(super) const ANY: &str = "*/*";
 pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+pub(super) const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const OLD_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1";
 const OLD_METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
@@ -58,6 +60,7 @@ pub(super) struct ReplayRequest {
     pub(super) method: &'static str,
     /// Contains the query.
     pub(super) path: String,
+    pub(super) authorization: Authorization,
     pub(super) accept: &'static str,
     /// Whether the client accepts gzip.
     pub(super) gzip: bool,
@@ -353,7 +356,15 @@ impl ReplayKind {
 }
 
 pub(super) fn get(path: String, accept: &'static str, but: &[Difference]) -> ReplayRequest {
-    ReplayRequest { method: "GET", path, accept, gzip: false, agent: None, but: but.to_vec() }
+    ReplayRequest {
+        method: "GET",
+        path,
+        authorization: Authorization::Token,
+        accept,
+        gzip: false,
+        agent: None,
+        but: but.to_vec(),
+    }
 }
 
 /// Differences that every list may have.
@@ -378,6 +389,11 @@ pub(super) fn requests(a: &str) -> Vec<ReplayRequest> {
             all.push(get(format!("{base}?{options}"), ANY, &but));
         }
     }
+    for events in ["/api/v1/events", "/apis/events.k8s.io/v1/events"] {
+        for matched in ["", "&resourceVersionMatch=NotOlderThan"] {
+            all.push(get(format!("{events}?resourceVersion=0&limit=1{matched}"), ANY, LISTED));
+        }
+    }
     for (options, but) in watched::refused() {
         all.push(get(format!("{settings}?watch=1&{options}"), ANY, but));
         all.push(get(format!("{planets}?watch=1&{options}"), TABLE, but));
@@ -395,6 +411,9 @@ pub(super) fn requests(a: &str) -> Vec<ReplayRequest> {
     all.extend(indented(&settings, &widgets));
     all.extend(timeouts(&settings));
     all.extend(compressed());
+    all.extend(several_errors(&settings));
+    all.extend(other_methods(&settings, &planets));
+    all.extend(credentials(&settings));
     all.extend(in_protobuf(&all));
     all
 }
@@ -676,9 +695,66 @@ fn refusals(settings: &str, planets: &str) -> Vec<ReplayRequest> {
     all
 }
 
+/// Requests with two errors. The servers must report the same one.
+fn several_errors(settings: &str) -> Vec<ReplayRequest> {
+    let (one, none) = (format!("{settings}/red"), format!("{settings}/none"));
+    let mut all = Vec::new();
+    // The servers find the objects before they check whether the client can receive them.
+    for (path, accept) in [(settings, METADATA), (&one, METADATA_LIST), (&none, METADATA_LIST)] {
+        all.push(get(format!("{path}?limit=abc"), accept, &[MediaTypes]));
+    }
+    for path in [settings, &one, &none] {
+        all.push(get(format!("{path}?includeObject=all&limit=abc"), TABLE, &[Ages]));
+        all.push(get(format!("{path}?includeObject=all&resourceVersion=-1"), TABLE, &[NoNumber]));
+    }
+    all.push(get(format!("{none}?includeObject=all"), TABLE, &[]));
+    // The servers check the fields of the selector first.
+    for list in ["/api/v1/nodes", "/api/v1/namespaces", settings, "/apis/example.com/v1/widgets"] {
+        for more in ["continue=garbage", "resourceVersion=-1", "includeObject=all", "limit=abc"] {
+            all.push(get(format!("{list}?fieldSelector=x%3Dy&{more}"), TABLE, &[]));
+        }
+    }
+    for kind in ["example.com/v9/widgets", "example.com/v1/none", "none.example.com/v1/widgets"] {
+        for more in ["limit=abc", "resourceVersionMatch=Exact"] {
+            all.push(get(format!("/apis/{kind}?{more}"), ANY, &[ContinueToken, UnknownPath]));
+        }
+        all.push(get(format!("/apis/{kind}"), "text/html", &[MediaTypes, UnknownPath]));
+    }
+    all
+}
+
+/// Requests with methods that are neither reads nor writes.
+fn other_methods(settings: &str, planets: &str) -> Vec<ReplayRequest> {
+    let mut all = Vec::new();
+    for path in [settings.to_owned(), format!("{settings}/red"), planets.to_owned()] {
+        all.push(ReplayRequest { method: "HEAD", ..get(path.clone(), ANY, &[HeadRequests]) });
+        for method in ["OPTIONS", "TRACE", "NONE"] {
+            all.push(ReplayRequest { method, ..get(path.clone(), ANY, &[OnlyReads]) });
+        }
+    }
+    all
+}
+
+/// Every `Authorization` header, with a valid and with an invalid request.
+fn credentials(settings: &str) -> Vec<ReplayRequest> {
+    let mut all = Vec::new();
+    for &authorization in Authorization::ALL {
+        for query in ["limit=2", "limit=abc", "timeout=x"] {
+            let but = [LISTED, authorization.differences()].concat();
+            let path = format!("{settings}?{query}");
+            all.push(ReplayRequest {
+                authorization,
+                ..get(path, KUBECTL, &[&but[..], &[Ages]].concat())
+            });
+        }
+    }
+    all
+}
+
 /// Lists whose second page has more parameters than the continue token.
 pub(super) fn continued(a: &str) -> Vec<ReplayRequest> {
     let settings = format!("/api/v1/namespaces/{a}/configmaps?limit=2");
+    let events = format!("/api/v1/namespaces/{a}/events?limit=1");
     let mut all = Vec::new();
     for more in [
         "resourceVersion=0",
@@ -691,7 +767,7 @@ pub(super) fn continued(a: &str) -> Vec<ReplayRequest> {
         "resourceVersionMatch=Exact",
         "resourceVersionMatch=",
     ] {
-        for base in [&*settings, "/apis/example.com/v1/planets?limit=1"] {
+        for base in [&*settings, &events, "/apis/example.com/v1/planets?limit=1"] {
             all.push(get(format!("{base}&{more}"), ANY, LISTED));
         }
     }

@@ -1,9 +1,10 @@
-//! Random reads: paths with empty, encoded and unknown segments, and parameters and headers that are valid, invalid or
-//! doubled. The same seed draws the same requests.
+//! Random requests: all methods, paths with empty, encoded and unknown segments, and parameters and headers that are
+//! valid, invalid or doubled. The same seed draws the same requests.
 
 use fastrand::Rng;
 
-use super::corpus::{ANY, KINDS, KUBECTL, ReplayRequest, TABLE, get};
+use super::authorization::Authorization;
+use super::corpus::{ANY, KINDS, KUBECTL, METADATA, METADATA_LIST, ReplayRequest, TABLE, get};
 use super::difference::Difference::{self, *};
 
 /// Differences that a drawn request may have. On a path that was not changed, a 400 or 421 that the API server does not
@@ -13,7 +14,6 @@ const DIFFERENCES: &[Difference] = &[
     ContinueToken,
     ContinueWords,
     ExactVersion,
-    FieldLabels,
     FutureVersion,
     ListVersion,
     MediaTypes,
@@ -32,7 +32,13 @@ const ACCEPTED: &[&str] = &[
     "application/vnd.kubernetes.protobuf,application/json;q=0.5",
     KUBECTL,
     TABLE,
+    METADATA,
+    METADATA_LIST,
 ];
+
+/// The methods except GET. The token permits reads only, so no request changes an object.
+const METHODS: &[&str] =
+    &["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "LOCK", "NONE", "get"];
 
 const AGENTS: &[&str] = &["curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11)", "kubectl/v1.36.4", ""];
 
@@ -56,6 +62,7 @@ const PARAMETERS: &[(&str, &[&str])] = &[
     ("sendInitialEvents", &["true", "false", ""]),
     ("includeObject", &["None", "Object", "all", ""]),
     ("watch", &["false", "0"]),
+    ("dryRun", &["All", "all", ""]),
     ("unknown", &["x", "%2F", ""]),
 ];
 
@@ -80,7 +87,7 @@ const SEGMENTS: &[&str] = &[
     "a.b",
 ];
 
-/// Returns a request for an object or a list.
+/// Returns a request for an object or a list. Most requests are GETs with a valid token.
 pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
     let kind = &KINDS[rng.usize(..KINDS.len())];
     let namespace = ["", a, "zone", "none"][rng.usize(..4)];
@@ -105,14 +112,26 @@ pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
     let mut parameters = Vec::new();
     for _ in 0..rng.u8(..4) {
         let (name, values) = PARAMETERS[rng.usize(..PARAMETERS.len())];
-        parameters.push(format!("{name}={}", values[rng.usize(..values.len())]));
+        for _ in 0..=usize::from(rng.u8(..8) == 0) {
+            parameters.push(format!("{name}={}", values[rng.usize(..values.len())]));
+        }
     }
     if !parameters.is_empty() {
         path = format!("{path}?{}", parameters.join("&"));
     }
     let accept = if rng.bool() { ANY } else { ACCEPTED[rng.usize(..ACCEPTED.len())] };
     let agent = rng.bool().then(|| AGENTS[rng.usize(..AGENTS.len())]);
-    ReplayRequest { agent, ..get(path, accept, &DIFFERENCES[..permitted]) }
+    let mut but = DIFFERENCES[..permitted].to_vec();
+    let method = if rng.u8(..10) == 0 { METHODS[rng.usize(..METHODS.len())] } else { "GET" };
+    but.extend((method != "GET").then_some(OnlyReads));
+    but.extend((method == "HEAD").then_some(HeadRequests));
+    let others = Authorization::ALL;
+    let is_other = rng.u8(..10) == 0;
+    let authorization =
+        if is_other { others[rng.usize(..others.len())] } else { Authorization::Token };
+    but.extend(authorization.differences());
+    let gzip = rng.u8(..16) == 0;
+    ReplayRequest { method, authorization, gzip, agent, but, ..get(path, accept, &[]) }
 }
 
 fn change(rng: &mut Rng, path: &str) -> String {

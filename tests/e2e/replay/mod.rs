@@ -1,9 +1,11 @@
 //! Sends every kind of read to both servers. The answers must be equal except for named
 //! differences, which `docs/reading.md` explains.
 
+mod authorization;
 mod corpus;
 mod difference;
 mod grammar;
+mod random;
 mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub(crate) use self::corpus::{AGGREGATED, AGGREGATED_FIRST, DEFINITIONS, TARGETS};
+pub(crate) use self::random::replay_random;
 
 use self::corpus::{LONG, OBJECTS, ReplayRequest, continued, in_protobuf, of_now, requests, walks};
 use self::difference::Difference;
@@ -24,8 +27,6 @@ const FEWEST: usize = 600;
 const SOON_SAME: Duration = Duration::from_secs(5);
 /// Timeout for equal watches, which take five seconds each.
 const EVENT_DEADLINE: Duration = Duration::from_secs(30);
-/// The number of differences after which random requests end.
-const MOST_NAMED: usize = 20;
 /// The most pages of one list.
 const MOST_PAGES: usize = 100;
 /// Headers that clients read, compared in addition to the body.
@@ -37,6 +38,9 @@ const HEADERS: &[&str] = &[
     "vary",
     "x-content-type-options",
 ];
+
+/// The media type of errors outside the Kubernetes API.
+const PLAIN_TEXT: &str = "text/plain";
 
 /// The compared parts of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,17 +83,33 @@ impl From<&HttpReply> for Answer {
     }
 }
 
+impl Answer {
+    fn is_plain_text(&self) -> bool {
+        self.headers.get("content-type").is_some_and(|it| it.starts_with(PLAIN_TEXT))
+    }
+
+    /// The message of a `Status`. Empty in an answer to HEAD, which has no body.
+    fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+}
+
 impl Players<'_> {
     /// Returns kubewarm's and the API server's answer to one request.
     fn ask(&self, request: &ReplayRequest, more: &str) -> Result<[Answer; 2], Failure> {
-        let bearer = format!("Bearer {}", self.token);
         let path = format!("{}{more}", request.path);
-        let mut headers = vec![("authorization", &*bearer), ("accept", request.accept)];
+        Ok(self.replies(request, &path)?.each_ref().map(Answer::from))
+    }
+
+    /// Sends one request to kubewarm and to the API server, with another path.
+    fn replies(&self, request: &ReplayRequest, path: &str) -> Result<[HttpReply; 2], Failure> {
+        let credentials = request.authorization.values(self.token);
+        let mut headers: Vec<_> =
+            credentials.iter().map(|value| ("authorization", &**value)).collect();
+        headers.push(("accept", request.accept));
         headers.extend(request.gzip.then_some(("accept-encoding", "gzip")));
         headers.extend(request.agent.map(|agent| ("user-agent", agent)));
-        let ask = |server: &Server| -> Result<Answer, Failure> {
-            Ok(Answer::from(&server.ask(request.method, &path, &headers)?))
-        };
+        let ask = |server: &Server| server.ask(request.method, path, &headers);
         Ok([ask(self.reads)?, ask(self.api)?])
     }
 
@@ -103,13 +123,15 @@ impl Players<'_> {
 /// Sends all requests to both servers. Most objects are in the namespace `a`.
 pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     let requests = requests(a);
-    let distinct: BTreeSet<_> =
-        requests.iter().map(|it| (it.method, &it.path, it.accept, it.gzip, it.agent)).collect();
+    let parts = |it: &ReplayRequest| {
+        (it.method, it.path.clone(), it.authorization, it.accept, it.gzip, it.agent)
+    };
+    let distinct: BTreeSet<_> = requests.iter().map(parts).collect();
     assert_eq!(distinct.len(), requests.len(), "two requests are equal");
     assert!(requests.len() >= FEWEST, "{} requests", requests.len());
     let mut found = Found::default();
     for request in &requests {
-        let same = eventually(SOON_SAME, || compare(request, players.ask(request, "")?));
+        let same = eventually(SOON_SAME, || compare(request, &players.ask(request, "")?));
         found.add(same);
     }
     for request in walks(a) {
@@ -121,7 +143,7 @@ pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     for request in of_now(a) {
         found.add(eventually(SOON_SAME, || {
             let path = request.path.split('?').next().unwrap_or_default();
-            compare(&request, players.ask(&request, &players.now(path)?)?)
+            compare(&request, &players.ask(&request, &players.now(path)?)?)
         }));
     }
     let mut begun = watched::begun(a);
@@ -137,34 +159,6 @@ pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     differences_are_documented()
 }
 
-/// The seed of the random requests. It is fixed, so that a change decides whether the test fails, and not chance. To
-/// look for new differences, set the variable `REPLAY_SEED` to another number.
-const SEED: u64 = 1;
-
-/// Sends `count` random requests to both servers.
-pub(crate) fn replay_random(players: &Players<'_>, a: &str, count: usize) -> Outcome {
-    let given = std::env::var("REPLAY_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or(SEED);
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let mut unnamed = Vec::new();
-    for _ in 0..count {
-        let drawn = grammar::draw(&mut rng, a);
-        let protobuf = in_protobuf(std::slice::from_ref(&drawn));
-        for request in [drawn].iter().chain(&protobuf) {
-            let same = eventually(SOON_SAME, || compare(request, players.ask(request, "")?));
-            unnamed.extend(same.err().map(|error| error.to_string()));
-        }
-        // A fault of one kind makes many requests differ.
-        if unnamed.len() > MOST_NAMED {
-            break;
-        }
-    }
-    if unnamed.is_empty() {
-        return Ok(());
-    }
-    Err(format!("REPLAY_SEED={seed}: these differ:\n{}", unnamed.join("\n")).into())
-}
-
 /// Reads all pages of a list, with each server's own continue tokens.
 fn walk(players: &Players<'_>, request: &ReplayRequest) -> Result<BTreeSet<Difference>, Failure> {
     let mut met = BTreeSet::new();
@@ -177,7 +171,7 @@ fn walk(players: &Players<'_>, request: &ReplayRequest) -> Result<BTreeSet<Diffe
             answer.body["metadata"]["continue"].as_str().unwrap_or_default().to_owned()
         };
         tokens = [next(&own), next(&their)];
-        met.extend(compare(request, [own.clone(), their.clone()])?);
+        met.extend(compare(request, &[own.clone(), their.clone()])?);
         if tokens.iter().all(String::is_empty) {
             return Ok(met);
         }
@@ -198,7 +192,7 @@ fn go_on(players: &Players<'_>, request: &ReplayRequest) -> Result<BTreeSet<Diff
         let headers = [("authorization", &*bearer), ("accept", request.accept)];
         Ok(Answer::from(&server.ask(request.method, &path, &headers)?))
     };
-    compare(request, [page(players.reads)?, page(players.api)?])
+    compare(request, &[page(players.reads)?, page(players.api)?])
 }
 
 /// Compares all watches, in parallel, until they end. Bookmarks are left out, because their time
@@ -216,7 +210,7 @@ fn watches(
             events.retain(|event| event["type"] != "BOOKMARK");
             Ok(Answer { body: events.into(), ..Answer::from(&reply) })
         };
-        compare(request, [read(players.reads)?, read(players.api)?])
+        compare(request, &[read(players.reads)?, read(players.api)?])
     };
     std::thread::scope(|scope| {
         let run = |request: ReplayRequest| {
@@ -233,20 +227,36 @@ fn watches(
 /// Compares two answers and returns the permitted differences that occurred.
 fn compare(
     request: &ReplayRequest,
-    [ours, theirs]: [Answer; 2],
+    answers: &[Answer; 2],
 ) -> Result<BTreeSet<Difference>, Failure> {
-    let without = |left_out: Option<Difference>| {
-        let (mut ours, mut theirs) = (ours.clone(), theirs.clone());
-        for difference in request.but.iter().filter(|it| Some(**it) != left_out) {
-            difference.forgive(&mut ours, &mut theirs);
-        }
-        (ours == theirs, ours, theirs)
+    must_match(request, answers)?;
+    let is_needed = |it: &Difference| {
+        let [ours, theirs] = without_permitted(request, answers, Some(*it));
+        ours != theirs
     };
-    let (is_same, own, their) = without(None);
-    if !is_same {
-        return Err(format!("{request:?}\n  ours: {own:?}\n  theirs: {their:?}").into());
+    Ok(request.but.iter().copied().filter(is_needed).collect())
+}
+
+/// Compares two answers except for the permitted differences.
+fn must_match(request: &ReplayRequest, answers: &[Answer; 2]) -> Outcome {
+    let [ours, theirs] = without_permitted(request, answers, None);
+    if ours == theirs {
+        return Ok(());
     }
-    Ok(request.but.iter().copied().filter(|it| !without(Some(*it)).0).collect())
+    Err(format!("{request:?}\n  ours: {ours:?}\n  theirs: {theirs:?}").into())
+}
+
+/// Removes the permitted differences from two answers, except `left_out`.
+fn without_permitted(
+    request: &ReplayRequest,
+    answers: &[Answer; 2],
+    left_out: Option<Difference>,
+) -> [Answer; 2] {
+    let [mut ours, mut theirs] = answers.clone();
+    for difference in request.but.iter().filter(|it| Some(**it) != left_out) {
+        difference.forgive(&mut ours, &mut theirs);
+    }
+    [ours, theirs]
 }
 
 impl Found {
