@@ -25,8 +25,8 @@ const SOON: Duration = Duration::from_secs(30);
 const REVOKED: Duration = Duration::from_secs(15);
 /// Timeout for object counts in a status: twice the minute in which kubewarm writes them.
 const WRITTEN: Duration = Duration::from_mins(2);
-/// The number of random requests, which take about 20 s.
-const RANDOM_REQUESTS: usize = 400;
+/// The number of random requests, which take about 20 s. The test in `slow/replay.rs` sends many more.
+const RANDOM_REQUESTS: usize = 2_000;
 /// Targets for reads of the whole cluster, in the operator's namespace, in addition to
 /// [`replay::TARGETS`].
 const EVERYTHING: &str = "
@@ -112,6 +112,13 @@ impl ReadFixture {
         let (api, reads) = (Server::api(&world)?, served.server()?);
         Ok(Self { world, served, api, reads, token, a, b })
     }
+}
+
+/// Sends random requests to kubewarm and the API server.
+pub(crate) fn random_requests_match_the_api_servers_answers(count: usize) -> Outcome {
+    let scene = ReadFixture::start()?;
+    let ReadFixture { api, reads, token, .. } = &scene;
+    replay_random(&Players { api, reads, token }, &scene.a, count)
 }
 
 #[test]

@@ -7,3 +7,4 @@ mod monitoring;
 mod picture;
 mod prometheus;
 mod protobuf;
+mod replay;
