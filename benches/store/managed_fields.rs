@@ -119,7 +119,7 @@ pub(crate) struct PodEntry {
     pub(crate) fields: String,
 }
 
-/// Returns the entries that Kubernetes 1.36 writes for a pod of a ReplicaSet.
+/// Returns the entries that Kubernetes 1.36 writes for a pod of a `ReplicaSet`.
 fn entries(shape: PodShape, fields: FieldsShape, n: u32, deployment: u32) -> Vec<PodEntry> {
     if fields == FieldsShape::Dropped {
         return Vec::new();

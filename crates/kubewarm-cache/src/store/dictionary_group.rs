@@ -263,7 +263,7 @@ impl DictionaryGroup {
                 }
                 let rest = limit - samples.len();
                 if at % held_out_step == held_out_step / 2 && held_out.len() < HELD_OUT_OBJECTS {
-                    held_out.push(body.to_vec());
+                    held_out.push(body.clone());
                 } else if body.len() <= rest {
                     samples.extend_from_slice(body);
                     sizes.push(body.len());
