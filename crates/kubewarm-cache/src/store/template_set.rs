@@ -15,7 +15,7 @@ use std::{
 /// A template of 1.5 KB is not compressed. It pays for about five pods, whose managedFields take 300 bytes compressed.
 const WHOLE_OBJECTS: usize = 3;
 
-/// Maximum number of templates of one store, including those of which the store has only seen a few objects.
+/// Maximum number of templates of one store, including rare templates that no object uses.
 const MAX_TEMPLATES: usize = 4_096;
 
 /// Maximum memory of the templates of one store, in bytes. Each object without a template takes about 300 bytes more.
