@@ -81,6 +81,8 @@ pub(crate) fn undisturbed(
 pub(crate) struct Kept {
     pub(crate) files: usize,
     pub(crate) resident_kib: u64,
+    /// The part of `resident_kib` without pages of files, such as the program.
+    pub(crate) anonymous_kib: u64,
     pub(crate) peak_kib: u64,
 }
 
@@ -101,6 +103,11 @@ impl Kept {
             let number = line.and_then(|rest| rest.split_whitespace().next());
             Ok(number.ok_or_else(|| format!("no {field}"))?.parse()?)
         };
-        Ok(Self { files, resident_kib: kib("VmRSS:")?, peak_kib: kib("VmHWM:")? })
+        Ok(Self {
+            files,
+            resident_kib: kib("VmRSS:")?,
+            anonymous_kib: kib("RssAnon:")?,
+            peak_kib: kib("VmHWM:")?,
+        })
     }
 }

@@ -56,7 +56,7 @@ impl SoakEngine {
             authors: watch::channel(AccountPolicyEnforcement::Enforced).1,
             limits: OperatorLimits::default(),
             lists: ListPolicy::default(),
-            admission: ProfileAdmission::new(NAMESPACE.into()),
+            admission: ProfileAdmission::new(NAMESPACE.into(), OperatorLimits::default()),
         };
         let operator = metrics.operator().clone();
         let started = Instant::now();

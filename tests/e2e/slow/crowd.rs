@@ -1,7 +1,7 @@
 //! Counts the requests for three hundred profiles with a hundred accounts.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -125,6 +125,7 @@ fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
         world.cluster.apply(&tenant(&namespace)?)?;
     }
     let _operator = Operator::start(&world)?;
+    let started = Instant::now();
     eventually(PATIENCE, || match authorized(&world)? {
         PROFILES => Ok(()),
         some => Err(format!("{some} of {PROFILES} are authorized").into()),
@@ -139,8 +140,11 @@ fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
     };
     let counts = summary(&before);
     assert_eq!(count(&before, CountedRequest::Token), NAMESPACES * ACCOUNTS, "one each: {counts}");
-    // An access check takes at most three requests. Each profile has one informer.
-    assert!(count(&before, CountedRequest::Check) <= 3 * PROFILES, "{counts}");
+    // The first access check takes at most three requests, and a list and a watch follow every 5 minutes, which a busy
+    // machine can need until all are authorized. Each profile has one informer.
+    let minutes = usize::try_from(started.elapsed().as_secs())? / 60;
+    let checks = 3 * PROFILES + 2 * PROFILES * minutes / 5;
+    assert!(count(&before, CountedRequest::Check) <= checks, "{counts} in {minutes} minutes");
 
     std::thread::sleep(CALM);
     let after: Vec<_> = sent(&world)?.split_off(before.len());
