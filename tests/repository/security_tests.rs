@@ -112,7 +112,7 @@ tests/e2e/quota.rs profiles_beyond_the_namespace_limit_are_reported_and_affect_n
 
 Shares 3
 tests/e2e/limits.rs idle_informers_stay_within_the_namespace_quota_and_do_not_delay_the_start
-src/controller/tests/limits.rs a_full_process_stops_a_tenant_before_the_operator_namespace
+src/controller/admission/tests.rs profiles_beyond_half_of_the_memory_for_stores_are_left_out
 tests/e2e/limits.rs a_namespace_beyond_its_quota_does_not_affect_others
 
 Silence 1
