@@ -64,7 +64,7 @@ fn measure_one(encoding: ObjectEncoding, shape: PodShape, fields: FieldsShape) -
             let deployment =
                 n % (PODS / NAMESPACES) * DEPLOYMENTS / PODS * NAMESPACES + n / (PODS / NAMESPACES);
             let hash = mix(deployment);
-            let name = format!("app-{deployment}-{hash:08x}-{:05x}", mix(n) & 0xf_ffff);
+            let name = format!("app-{deployment}-{hash:08x}-{:08x}", mix(n));
             body.clear();
             if encoding == ObjectEncoding::Json {
                 let mut json = String::new();
