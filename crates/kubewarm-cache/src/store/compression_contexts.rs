@@ -49,7 +49,7 @@ pub(super) struct CompressionContext {
     compress: CCtx<'static>,
     decompress: DCtx<'static>,
     packed: Vec<u8>,
-    frame: Vec<u8>,
+    pub(super) frame: Vec<u8>,
     /// Scratch buffer for one decompressed body.
     body: Vec<u8>,
     /// Scratch buffer for one reduced body.

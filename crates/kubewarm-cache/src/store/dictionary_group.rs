@@ -148,7 +148,7 @@ impl DictionaryGroup {
         self.current.read().clone()
     }
 
-    /// Counts a compressed object. When the count reaches `next`, queues the attempt with a dictionary on the maintenance
+    /// Counts a compressed object that its store contains. When the count reaches `next`, queues the attempt with a dictionary on the maintenance
     /// thread.
     pub(super) fn count_packed(self: &Arc<Self>) {
         let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
@@ -517,12 +517,10 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_120_objects_gets_a_small_dictionary() {
+    fn a_store_of_80_objects_gets_a_small_dictionary() {
         let catalog = StoreCatalog::new();
         let mut writer = catalog.open(&namespace("a"), &BTreeSet::new());
-        // It pays from about 60 objects. An attempt can begin before the store contains the object that caused it, so
-        // the next attempt is up to a quarter later.
-        for n in 0..120 {
+        for n in 0..80 {
             fill(&mut writer, "a", n..n + 1);
             catalog.wait_until_settled();
         }

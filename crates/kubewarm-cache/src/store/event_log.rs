@@ -1,9 +1,10 @@
 //! The event log of a store: its latest changes, for watches and for lists of previous resource versions.
 
 use super::{
+    allocation::taken,
     contents::StoreContents,
     dictionary::DictionarySet,
-    packed_object::{BodyCompression, DetachedObject, taken},
+    packed_object::{BodyCompression, DetachedObject},
 };
 use kubewarm_api::model::{ObjectEncoding, ResourceVersion};
 use std::{

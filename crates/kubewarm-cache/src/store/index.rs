@@ -1,6 +1,6 @@
 //! Inverted indexes: each maps a label or a field value to the numbers of the rows whose objects have it.
 
-use super::packed_object::taken;
+use super::allocation::taken;
 use kubewarm_api::model::{FieldPath, LabelSelector, LabelSelectorOperator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};

@@ -1,6 +1,7 @@
 //! The store of each informer keeps the informer's objects in memory. Each store has one writer and any number of
 //! readers.
 
+mod allocation;
 mod catalog;
 mod compression_contexts;
 mod contents;

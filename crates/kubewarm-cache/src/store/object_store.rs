@@ -216,9 +216,8 @@ impl ObjectStore {
         self.changed.notify_waiters();
     }
 
-    /// Compresses an object with the newest dictionary, and counts the object for the next dictionary. If other objects
-    /// have the same managedFields, the packed object contains only a pointer to them. A Secret stays uncompressed and
-    /// whole, and does not count.
+    /// Compresses an object with the newest dictionary. If other objects have the same managedFields, the packed object
+    /// contains only a pointer to them. A Secret stays uncompressed and whole.
     pub(super) fn pack(
         &self,
         key: ObjectKeyRef<'_>,
@@ -232,26 +231,32 @@ impl ObjectStore {
         }
         let with = self.dictionary_group.current();
         let mut reduced = mem::take(&mut context.reduced);
-        let template = self.reduce(key, body, &mut reduced);
+        let template = self.reduce(key, body, &mut reduced, &mut context.frame);
         let bytes = if template.is_some() { &reduced } else { body.bytes };
         let packed = context.pack(name, ObjectBody { bytes, ..body }, with.as_ref(), template);
         context.reduced = reduced;
-        self.dictionary_group.count_packed();
         packed
     }
 
+    /// Counts a stored object for the next dictionary. Secrets do not count, because they stay uncompressed.
+    pub(super) fn count_packed(&self) {
+        if !self.is_secret {
+            self.dictionary_group.count_packed();
+        }
+    }
+
     /// Writes an object's reduced body into `reduced`, and returns its template. Returns `None` if the object must be stored
-    /// whole.
+    /// whole. Replaces the contents of `joined`, a scratch buffer.
     fn reduce(
         &self,
         key: ObjectKeyRef<'_>,
         body: ObjectBody<'_>,
         reduced: &mut Vec<u8>,
+        joined: &mut Vec<u8>,
     ) -> Option<Arc<SharedTemplate>> {
         let template = ManagedFieldsTemplate::split(body, reduced)?;
         let shared = self.templates.share(key, template)?;
-        let mut joined = Vec::new();
-        shared.template.join(reduced, &mut joined)?;
+        shared.template.join(reduced, joined)?;
         (joined == body.bytes).then_some(shared)
     }
 }

@@ -1,6 +1,6 @@
 //! A `PackedObject` contains an object's name and its bytes, which are usually compressed.
 
-use super::{dictionary::CompressionDictionary, template_set::SharedTemplate};
+use super::{allocation::taken, dictionary::CompressionDictionary, template_set::SharedTemplate};
 use kubewarm_api::model::ObjectEncoding;
 use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use std::{fmt, sync::Arc};
@@ -162,18 +162,6 @@ impl PackedObject {
             }
         }
         held.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
-    }
-}
-
-/// Returns the number of bytes that the allocator uses for an allocation of `size` bytes. The store reports these
-/// bytes as its memory, so this memory matches the growth of the process.
-///
-/// The function uses the rule of glibc's malloc: an 8-byte header, steps of 16 bytes, at least 32 bytes.
-pub(super) const fn taken(size: usize) -> usize {
-    match size {
-        0 => 0,
-        1..=24 => 32,
-        _ => (size + 8).next_multiple_of(16),
     }
 }
 

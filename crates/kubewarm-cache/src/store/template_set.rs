@@ -1,6 +1,6 @@
 //! The templates that the objects of one store share for their managedFields.
 
-use super::packed_object::taken;
+use super::allocation::taken;
 use kubewarm_wire::ManagedFieldsTemplate;
 use parking_lot::Mutex;
 use std::{

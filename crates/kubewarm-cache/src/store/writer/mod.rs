@@ -244,6 +244,7 @@ impl StoreWriter {
         }
         store.publish(contents);
         drop((before, forgotten));
+        store.count_packed();
         outcome
     }
 
