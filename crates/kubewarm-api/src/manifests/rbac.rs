@@ -5,7 +5,7 @@ use super::{
     ManifestError,
     label::{PROFILE_LABEL, label_value},
     required_permissions::RequiredPermissions,
-    resource_set::ResourceSet,
+    resource_set::{MAX_NAMES, ResourceSet},
 };
 use crate::{
     model::{ProfileRef, Subject},
@@ -24,9 +24,6 @@ pub(super) const PREFIX: &str = "kubewarm:";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const MAX_NAME: usize = 253;
-/// Largest number of `resourceNames` in one rule. The CRD's schema has the same limit for the rules
-/// in a profile's `status.access`.
-pub(super) const MAX_NAMES: usize = 64;
 
 /// The two YAML manifests in a profile's `status.access`. Each permission that the profile needs is
 /// in exactly one manifest.
@@ -156,16 +153,6 @@ fn rules(kinds: &ResourceSet, looked_up: &BTreeSet<Arc<str>>) -> Vec<PolicyRule>
     let names: Vec<_> = looked_up.iter().map(ToString::to_string).collect();
     let lookup = names.chunks(MAX_NAMES).map(|names| rule("namespaces", names.to_vec(), "get"));
     kinds.rules().into_iter().chain(lookup).collect()
-}
-
-/// Builds a rule that permits `list` and `watch` of all objects of `resources`.
-pub(super) fn list_and_watch(group: &str, resources: Vec<String>) -> PolicyRule {
-    PolicyRule {
-        api_groups: Some(vec![group.to_owned()]),
-        resources: Some(resources),
-        verbs: ["list", "watch"].map(str::to_owned).into(),
-        ..PolicyRule::default()
-    }
 }
 
 fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {

@@ -1,12 +1,15 @@
 //! Resources to list and watch, and the RBAC rules for them.
 
-use super::rbac::{MAX_NAMES, list_and_watch};
 use crate::model::GroupResource;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+
+/// Largest number of `resourceNames` in one rule. The CRD's schema has the same limit for the rules
+/// in a profile's `status.access`.
+pub(super) const MAX_NAMES: usize = 64;
 
 /// Resources that kubewarm must be able to list and watch, in one namespace or in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,6 +82,16 @@ impl ResourceSet {
         }
         let of_group = |(group, resources)| list_and_watch(group, resources);
         by_group.into_iter().map(of_group).chain(by_name).collect()
+    }
+}
+
+/// Builds a rule that permits `list` and `watch` of all objects of `resources`.
+fn list_and_watch(group: &str, resources: Vec<String>) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(resources),
+        verbs: ["list", "watch"].map(str::to_owned).into(),
+        ..PolicyRule::default()
     }
 }
 
