@@ -20,6 +20,7 @@ use std::{
 use x509_parser::{
     certificate::{Validity, X509Certificate},
     prelude::FromDer as _,
+    time::ASN1Time,
 };
 
 /// The accepted CAs of client certificates.
@@ -81,9 +82,9 @@ impl TrustedCa {
     }
 
     fn is_valid_at(&self, now: UnixTime) -> bool {
-        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        (self.validity.not_before.timestamp()..=self.validity.not_after.timestamp())
-            .contains(&seconds)
+        let now =
+            i64::try_from(now.as_secs()).ok().and_then(|now| ASN1Time::from_timestamp(now).ok());
+        now.is_some_and(|now| self.validity.is_valid_at(now))
     }
 }
 
