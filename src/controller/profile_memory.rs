@@ -8,7 +8,7 @@ use serde::{Deserialize, de::IgnoredAny};
 pub(super) const PART_BYTES: u64 = 16 << 10;
 /// Memory for a byte of the spec's JSON, in bytes. The store keeps the spec, and each name and
 /// selector in the parsed spec is an allocation of its own.
-const SPEC_FACTOR: u64 = 4;
+pub(super) const SPEC_FACTOR: u64 = 4;
 
 #[derive(Deserialize)]
 struct DeclaredTargets {

@@ -2,7 +2,7 @@
 
 use super::{
     admission::{NAMESPACE_PROFILES, PROCESS_PROFILES},
-    profile_memory::{PART_BYTES, profile_memory},
+    profile_memory::{PART_BYTES, SPEC_FACTOR, profile_memory},
 };
 use crate::status::StoredStatus;
 use jiff::Timestamp;
@@ -290,7 +290,7 @@ fn left_out_refusal(profile: &ProfileRef) -> Refusal {
     let message = format!(
         "left out: a namespace may have {NAMESPACE_PROFILES} profiles, all namespaces {PROCESS_PROFILES}, and \
          profiles may use half of the memory for stores (each profile and target {} KiB, each byte of a \
-         spec 4); delete or combine profiles of namespace {:?}, or ask the administrator of kubewarm to \
+         spec {SPEC_FACTOR}); delete or combine profiles of namespace {:?}, or ask the administrator of kubewarm to \
          raise --memory-limit; kubewarm tries again some minutes after other profiles are deleted",
         PART_BYTES >> 10,
         profile.namespace,

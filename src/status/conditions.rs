@@ -206,10 +206,11 @@ fn ready(
     let wanted = |reason, text: String| ConditionUpdate::new(None, reason, text);
     // A refusal of a target with one of these reasons can end without an edit of the profile, so
     // the profile is not invalid.
-    let passing = [ConditionReason::UnknownResource, ConditionReason::ServiceAccountNotFound];
-    if accepted.status == Some(false) && accepted.reason == ConditionReason::LimitExceeded {
-        return not(ConditionReason::LimitExceeded, accepted.message.clone());
-    }
+    let passing = [
+        ConditionReason::UnknownResource,
+        ConditionReason::ServiceAccountNotFound,
+        ConditionReason::LimitExceeded,
+    ];
     if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
         return not(ConditionReason::InvalidSpec, accepted.message.clone());
     }

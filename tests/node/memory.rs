@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 use testbed::ControlPlane;
 
-use crate::object::condition;
+use crate::object::{Pod, condition};
 use crate::release::{NodeRelease, PAIR};
-use crate::world::{NodeWorld, Outcome, SOON};
+use crate::world::{Failure, NodeWorld, Outcome, SOON};
 
 /// Less memory than the README requires. The part for everything except the stores is smallest here.
 const SMALL: &str = "replicaCount: 1
@@ -39,8 +39,7 @@ fn a_profile_larger_than_the_pod_is_stopped_and_the_pod_survives() -> Outcome {
     let cluster = world.cluster();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: warehouse}}")?;
     fill(cluster)?;
-    let profile = PAIR.split_once("profiles:").ok_or("no profile")?.1;
-    let release = NodeRelease::with(&world, &format!("{SMALL}profiles:{profile}"))?;
+    let release = install(&world, SMALL)?;
     let before = release.pods()?;
 
     cluster.apply(BIG)?;
@@ -49,12 +48,8 @@ fn a_profile_larger_than_the_pod_is_stopped_and_the_pod_survives() -> Outcome {
     })?;
     assert_eq!(condition(&seen, "Ready"), "False", "{seen:#}");
     // kubewarm retries the target, and other profiles are not affected.
-    release.await_ready()?;
-    let after = release.pods()?;
-    assert_eq!(after, before, "the container was killed");
-    assert_eq!(after.first().map(|pod| pod.restarts), Some(0), "{after:?}");
-    let [pod] = after.as_slice() else { return Err(format!("{after:?}").into()) };
-    assert!(release.is_warm(pod), "{pod:?}");
+    let pod = survivor(&release, &before)?;
+    assert!(release.is_warm(&pod), "{pod:?}");
     world.run("delete namespace warehouse --wait=false")?;
     Ok(())
 }
@@ -75,8 +70,7 @@ fn profiles_whose_own_memory_exceeds_the_pod_are_left_out_and_the_pod_survives()
     let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: crowded}}")?;
-    let profile = PAIR.split_once("profiles:").ok_or("no profile")?.1;
-    let release = NodeRelease::with(&world, &format!("{CROWDED}profiles:{profile}"))?;
+    let release = install(&world, CROWDED)?;
     let before = release.pods()?;
 
     let mut all = String::new();
@@ -105,12 +99,25 @@ fn profiles_whose_own_memory_exceeds_the_pod_are_left_out_and_the_pod_survives()
     })?;
     // The informers of the accepted profiles start within some seconds.
     std::thread::sleep(SETTLED);
+    survivor(&release, &before)?;
+    world.run("delete namespace crowded --wait=false")?;
+    Ok(())
+}
+
+/// Installs a release with these values and the profile of `PAIR`.
+fn install<'a>(world: &'a NodeWorld, values: &str) -> Result<NodeRelease<'a>, Failure> {
+    let profile = PAIR.split_once("profiles:").ok_or("no profile")?.1;
+    NodeRelease::with(world, &format!("{values}profiles:{profile}"))
+}
+
+/// Checks that the release's only pod is ready and that its container was never killed. Returns the pod.
+fn survivor(release: &NodeRelease<'_>, before: &[Pod]) -> Result<Pod, Failure> {
     release.await_ready()?;
     let after = release.pods()?;
     assert_eq!(after, before, "the container was killed");
-    assert_eq!(after.first().map(|pod| pod.restarts), Some(0), "{after:?}");
-    world.run("delete namespace crowded --wait=false")?;
-    Ok(())
+    let [pod] = <[Pod; 1]>::try_from(after).map_err(|all| format!("{all:?}"))?;
+    assert_eq!(pod.restarts, 0, "{pod:?}");
+    Ok(pod)
 }
 
 /// Creates the objects. Their text is random, so compression saves little.
