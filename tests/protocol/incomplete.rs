@@ -16,7 +16,7 @@ use kubewarm_serve::{
     metrics::ReadMetrics,
     reads::{KindResolver, ReadBody, ReadDependencies, ReadService, ServingIndex},
 };
-use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget, StatusError};
+use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget, StatusError, WatchStart};
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch, time::timeout};
@@ -169,9 +169,13 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
     for (kind, name, version, undecodable) in
         [("MODIFIED", "a", 9, &["ns/a"][..]), ("ADDED", "c", 10, &["ns/a", "ns/c"])]
     {
-        // The second object is new, so the store does not change.
+        // The second object is new, so the store does not change. The namespace already lacks the first one.
         let mut request = request.clone();
-        request.namespace = Some("other".into());
+        let mut watching = watching.clone();
+        if name == "c" {
+            request.namespace = Some("other".into());
+            watching.start = WatchStart::Now;
+        }
         let mut watch = world.reads.watch(&request, &watching, None).await.unwrap();
         feed.line(event(kind, bad(name, version)));
         world.until_undecodable(undecodable).await;
@@ -185,6 +189,17 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
     feed.line(event("DELETED", object("c", 3, 12)));
     world.until_undecodable(&[]).await;
     assert_eq!(world.read(own).await.unwrap(), ["a", "b"]);
+    // The event log lacks the undecodable states, so it has neither their changes nor their versions.
+    for version in [7, 9, 10] {
+        let exact = format!("{own}?resourceVersion={version}&resourceVersionMatch=Exact");
+        assert_eq!(world.read(&exact).await.unwrap_err().code(), 410, "{version}");
+        let mut watching = watching.clone();
+        watching.start = WatchStart::After(version.into());
+        let mut watch = world.reads.watch(&request, &watching, None).await.unwrap();
+        let first = timeout(Duration::from_secs(30), watch.next()).await.unwrap().unwrap();
+        let text = String::from_utf8_lossy(&first.lines);
+        assert!(text.contains("\"code\":410"), "{version}: {text}");
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::{
     watch_stream::{WatchStream, WatchStreamEnd},
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{Delta, DeltaOutcome, ResourceVersion};
+use kubewarm_api::model::{Delta, DeltaOutcome, ObjectKey, ResourceVersion};
 use kubewarm_client::fault;
 use tokio::time::Instant;
 
@@ -118,8 +118,9 @@ impl InformerTask {
             self.metrics.count_event(event.kind, Some(received.elapsed()));
             return None;
         }
-        self.informer.status().remove_undecodable(&item.namespace, &item.name);
+        let reported = self.informer.status().find_undecodable(&item.namespace, &item.name);
         let outcome = self.informer.apply(Delta::Upsert(item));
+        self.end_undecodable(reported);
         self.record_event(event.kind, outcome, version, received);
         None
     }
@@ -134,11 +135,21 @@ impl InformerTask {
                 self.undecodable_end(DecodeStage::WatchObject, "the deletion names no object"),
             );
         };
-        self.informer.status().remove_undecodable(&gone.namespace, &gone.name);
         let version = gone.version.clone();
+        let reported = self.informer.status().find_undecodable(&gone.namespace, &gone.name);
         let outcome = self.informer.apply(Delta::Remove(gone));
+        self.end_undecodable(reported);
         self.record_event(event.kind, outcome, version, received);
         None
+    }
+
+    /// Ends the report of the undecodable object `reported`, whose next state the store has applied. The event log
+    /// lacks the object's undecodable states, so it restarts before the report ends.
+    fn end_undecodable(&self, reported: Option<ObjectKey>) {
+        if let Some(object) = reported {
+            self.informer.apply(Delta::Unreadable);
+            self.informer.status().remove_undecodable(&object);
+        }
     }
 
     /// Records an applied event in the informer's status and metrics. Notifies the controller if

@@ -291,11 +291,17 @@ impl UndecodableObject {
     /// The value of `object` if the name cannot be read, and for all objects above the limit of the report.
     pub const UNNAMED: &str = "?";
 
+    /// Whether the report does not contain the object's name.
+    #[must_use]
+    pub fn is_unnamed(&self) -> bool {
+        &*self.object == Self::UNNAMED
+    }
+
     /// Whether the object can be in `namespace` and can have this name. `None` means every namespace or every name.
     #[must_use]
     pub fn is_in(&self, namespace: Option<&str>, name: Option<&str>) -> bool {
         let (own_namespace, own_name) = self.object.split_once('/').unwrap_or(("", &self.object));
-        &*self.object == Self::UNNAMED
+        self.is_unnamed()
             || (namespace.is_none_or(|namespace| namespace == own_namespace)
                 && name.is_none_or(|name| name == own_name))
     }

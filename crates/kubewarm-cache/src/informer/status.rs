@@ -6,7 +6,7 @@ use super::{
     UndecodableObject, Verb, latency_window::LatencyWindow, task_state::TaskState,
 };
 use jiff::Timestamp;
-use kubewarm_api::model::{RequestFault, ResourceVersion};
+use kubewarm_api::model::{ObjectKey, RequestFault, ResourceVersion};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -290,29 +290,40 @@ impl InformerStatus {
 
     /// Adds an undecodable object to the report. If the report already names 16 objects, adds it without its name.
     pub(super) fn add_undecodable(&mut self, mut object: UndecodableObject) {
-        let mut all = self.report.undecodable.to_vec();
-        all.retain(|known| known.object != object.object);
-        if all.len() >= MAX_NAMED {
-            all.truncate(MAX_NAMED);
+        let (mut unnamed, mut named): (Vec<_>, Vec<_>) =
+            self.report.undecodable.iter().cloned().partition(UndecodableObject::is_unnamed);
+        named.retain(|known| known.object != object.object);
+        if object.is_unnamed() || named.len() >= MAX_NAMED {
             object.object = UndecodableObject::UNNAMED.into();
+            unnamed = vec![object];
+        } else {
+            named.push(object);
         }
-        all.push(object);
-        self.report.undecodable = all.into();
+        named.append(&mut unnamed);
+        self.report.undecodable = named.into();
     }
 
     pub(super) fn has_undecodable(&self) -> bool {
         !self.report.undecodable.is_empty()
     }
 
-    pub(super) fn remove_undecodable(&mut self, namespace: &str, name: &str) {
-        let is_other = |known: &&UndecodableObject| {
-            &*known.object == UndecodableObject::UNNAMED
-                || !known.is_in(Some(namespace), Some(name))
-        };
-        if !self.report.undecodable.iter().all(|known| is_other(&known)) {
-            let others = self.report.undecodable.iter().filter(is_other);
-            self.report.undecodable = others.cloned().collect();
-        }
+    /// Returns the key of an object that may be among the undecodable objects.
+    pub(super) fn find_undecodable(&self, namespace: &str, name: &str) -> Option<ObjectKey> {
+        let may_be = |known: &UndecodableObject| known.is_in(Some(namespace), Some(name));
+        self.report
+            .undecodable
+            .iter()
+            .any(may_be)
+            .then(|| ObjectKey { namespace: namespace.into(), name: name.into() })
+    }
+
+    /// Removes the object `object` from the report, unless the report does not contain its name.
+    pub(super) fn remove_undecodable(&mut self, object: &ObjectKey) {
+        let mut all = self.report.undecodable.to_vec();
+        all.retain(|known| {
+            known.is_unnamed() || !known.is_in(Some(&object.namespace), Some(&object.name))
+        });
+        self.report.undecodable = all.into();
     }
 
     /// Records that an attempt to list begins. Undecodable objects of the previous list stay in the report until the

@@ -178,7 +178,8 @@ impl ReadService {
     }
 
     /// Checks that the candidate informer's store lacks no requested object that exists at the API server. Call this
-    /// after reading the store: the informer reports an object before the store drops the object's last state.
+    /// before and after reading the store: the informer reports an object before the store drops the object's last
+    /// state, and the report ends after the store has the next state.
     ///
     /// # Errors
     ///
@@ -195,8 +196,9 @@ impl ReadService {
         let namespace = scope.namespace().map(|it| &**it);
         match all.iter().find(|object| object.is_in(namespace, scope.name())) {
             None => Ok(()),
-            Some(UndecodableObject { object, problem, .. }) => {
-                let named = Some(&**object).filter(|name| *name != UndecodableObject::UNNAMED);
+            Some(undecodable) => {
+                let UndecodableObject { object, problem, .. } = undecodable;
+                let named = Some(&**object).filter(|_| !undecodable.is_unnamed());
                 let resource = request.resource.group_resource();
                 Err(StatusError::incomplete(resource, named, problem))
             }
