@@ -38,7 +38,7 @@ pub use self::{
     event_log::StoreChange,
     event_log_follower::{EventLogFollower, ExpiredVersion, FollowerEvent, FollowerLag},
     object_sample::{DictionaryKey, ObjectSample, SampleUsage},
-    reader::{StoreReader, StoreUsage, StoredObject, StoredObjectView},
+    reader::{DamagedRecordError, StoreReader, StoreUsage, StoredObject, StoredObjectView},
     scan_budget::ScanBudget,
     select::{BodyFieldCache, BodyPredicate, BodyPredicates, ObjectQuery, ObjectSnapshot},
     writer::StoreWriter,

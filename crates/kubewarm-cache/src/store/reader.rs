@@ -3,7 +3,7 @@
 use super::{
     contents::{RowIdentity, StoreContents},
     object_store::ObjectStore,
-    packed_object::field_values,
+    packed_object::{DetachedObject, field_values},
     row_order::RowPosition,
     row_snapshot::RowSnapshot,
 };
@@ -14,6 +14,11 @@ use kubewarm_api::model::{
 use kubewarm_wire::ObjectBody;
 use serde::Serialize;
 use std::{cmp::Ordering, fmt, sync::Arc};
+
+/// A stored object cannot be decompressed, because of a bug or faulty memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a stored object cannot be decompressed")]
+pub struct DamagedRecordError;
 
 /// Reads the objects of one store. Each read sees every delta that the writer has applied. A clone is cheap.
 ///
@@ -145,23 +150,26 @@ impl StoreReader {
     /// decompressed. Cost: about 3 µs for a pod.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<StoredObject> {
-        self.get_at(key).0
+        self.get_at(key).0.ok().flatten()
     }
 
-    /// Returns one object as [`StoreReader::get`] does, with the store's version at the same moment.
-    #[must_use]
-    pub fn get_at(&self, key: &ObjectKey) -> (Option<StoredObject>, Option<ResourceVersion>) {
+    /// Returns one object, or an error if it cannot be decompressed, with the store's version at the same moment.
+    pub fn get_at(
+        &self,
+        key: &ObjectKey,
+    ) -> (Result<Option<StoredObject>, DamagedRecordError>, Option<ResourceVersion>) {
         let contents = self.store.contents.read();
         let found = contents.find(&key.namespace, &key.name, RowPosition::default()).ok();
         let found = found.and_then(|position| contents.order.get(position));
         let found = found.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
         let version = contents.version.clone();
         drop(contents);
-        let object = found.and_then(|(packed, RowIdentity { uid, version })| {
-            let (bytes, encoding) = (self.store.body(&packed)?, packed.encoding);
-            Some(StoredObject { key: key.clone(), uid, version, bytes, encoding })
-        });
-        (object, version)
+        let unpack = |(packed, RowIdentity { uid, version }): (DetachedObject, _)| {
+            let bytes = self.store.body(&packed).ok_or(DamagedRecordError)?;
+            let (key, encoding) = (key.clone(), packed.encoding);
+            Ok(StoredObject { key, uid, version, bytes, encoding })
+        };
+        (found.map(unpack).transpose(), version)
     }
 
     /// Returns the keys of all objects that have no value at the field path `path`, in key order. All keys are from
@@ -286,7 +294,7 @@ mod tests {
     use crate::store::{
         BodyPredicate, BodyPredicates, ObjectQuery, StoreCatalog,
         fixtures::{all, body, informer_key, keys, remove, upsert},
-        packed_object::{BodyCompression, DetachedObject, PackedObject},
+        packed_object::{BodyCompression, PackedObject},
     };
     use kubewarm_api::model::DeltaSink;
     use std::{
@@ -344,7 +352,12 @@ mod tests {
         let objects = keys(&reader).into_iter().filter_map(|key| reader.get(&key));
         assert_eq!(objects.count(), 1);
         assert_eq!(all(&reader).len(), 1);
-        assert_eq!(errors.load(Ordering::Relaxed), 2);
+        let [damaged, missing] = ["x", "z"].map(|name| {
+            let key = ObjectKey { namespace: "a".into(), name: name.into() };
+            reader.get_at(&key).0
+        });
+        assert_eq!((damaged, missing), (Err(DamagedRecordError), Ok(None)));
+        assert_eq!(errors.load(Ordering::Relaxed), 3);
         let test = BodyPredicate::Field {
             path: FieldPath::parse("text").unwrap(),
             absent: "".into(),

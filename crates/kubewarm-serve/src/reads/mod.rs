@@ -183,13 +183,14 @@ impl ReadService {
         let key = candidate.authorized_scope.key();
         let (found, version) = reader.get_at(&key);
         self.confirm(route, candidate, version.as_ref())?;
+        let found = found.map_err(|_damaged| StatusError::from(DamagedObjectError))?;
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         if found.is_none() {
-            // The object is damaged, or was created after the lookup. A further attempt finds out.
+            self.check_complete(route, candidate)?;
+            // The object was created after the lookup, or became decodable. A further attempt finds it.
             if reader.contains(&key.namespace, &key.name) {
                 return Err(ReadAttemptError::Disturbed);
             }
-            self.check_complete(route, candidate)?;
         }
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
@@ -230,8 +231,10 @@ impl ReadService {
             route.is_current(it) && self.check_complete(route, it).is_ok()
         };
         route.candidates.iter().filter(may_answer).find_map(|candidate| {
-            let found = self.dependencies.catalog.reader(candidate.key)?.get(key);
-            self.is_undisturbed(candidate).then_some((candidate, found))
+            // A damaged object proves nothing, so the next store answers.
+            let found = self.dependencies.catalog.reader(candidate.key)?.get_at(key).0.ok()?;
+            let is_proven = found.is_some() || self.check_complete(route, candidate).is_ok();
+            (is_proven && self.is_undisturbed(candidate)).then_some((candidate, found))
         })
     }
 

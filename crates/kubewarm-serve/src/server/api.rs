@@ -263,7 +263,7 @@ impl ReadApi {
         self.note_read(&caller, objects, Some(&answer.source));
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let permits = self.callers.large_response_permits(&caller);
-        let response = response::objects(&request.head, answer, &self.tag_key, permits).await;
+        let response = response::objects(&request.head, answer, &self.tag_key, permits).await?;
         response.body().keep(self.permit(&caller, permit));
         Ok((from, response))
     }

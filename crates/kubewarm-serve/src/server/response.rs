@@ -44,12 +44,16 @@ pub(super) fn keyed_tag(tag_key: &RandomState, value: impl Hash) -> String {
 
 /// The response to a get or list. For a large response, kubewarm encodes a piece only while it holds one of the
 /// user's `permits`.
+///
+/// # Errors
+///
+/// If kubewarm cannot encode the first piece of a list, because the informer lost access or an object is damaged.
 pub(super) async fn objects(
     request: &Parts,
     answer: reads::ReadResponse,
     tag_key: &RandomState,
     permits: UserPermits,
-) -> OutgoingResponse {
+) -> Result<OutgoingResponse, StatusError> {
     let mut headers = headers(content_type(answer.media_type), NOT_KEPT);
     set_source_headers(&mut headers, &answer.source, tag_key);
     let of = &answer.source.informer.resource;
@@ -57,13 +61,10 @@ pub(super) async fn objects(
         ReadBody::Whole(body) => (body, None),
         ReadBody::List(mut pages) => match pages.first_piece(LONG).await {
             Ok((first_piece, goes_on)) => (first_piece, goes_on.then_some(pages)),
-            Err(error) => {
-                let failed = match error {
-                    ListEncodingError::AccessLost => StatusError::not_warm(of.group_resource(), 1),
-                    ListEncodingError::Damaged(damaged) => damaged.into(),
-                };
-                return failure(&failed, answer.media_type, is_pretty(request));
+            Err(ListEncodingError::AccessLost) => {
+                return Err(StatusError::not_warm(of.group_resource(), 1));
             }
+            Err(ListEncodingError::Damaged(damaged)) => return Err(damaged.into()),
         },
     };
     let mut indenter =
@@ -78,7 +79,7 @@ pub(super) async fn objects(
     };
     if rest.is_none() && left.is_empty() {
         let content = whole(&request.headers, &mut headers, first);
-        return response(StatusCode::OK, headers, content);
+        return Ok(response(StatusCode::OK, headers, content));
     }
     let rest = stream::unfold(rest, |rest| async move {
         let mut rest = rest?;
@@ -96,7 +97,7 @@ pub(super) async fn objects(
     } else {
         ResponseBody::streamed(pieces)
     };
-    response(StatusCode::OK, headers, content)
+    Ok(response(StatusCode::OK, headers, content))
 }
 
 /// Whether the client gets indented JSON.
