@@ -126,12 +126,12 @@ impl ForwardedTokens {
         if let Some(last) = self.reviewed.get_stale(token) {
             match last.value {
                 AuthenticationResult::Known(user) => return TokenStanding::Reviewed(user),
-                AuthenticationResult::Unknown | AuthenticationResult::Refused { .. }
-                    if is_fresh(last.requested_at) =>
-                {
+                // The API server authenticated the token, although it did not say the user's name.
+                AuthenticationResult::Refused { .. } => return TokenStanding::Accepted,
+                AuthenticationResult::Unknown if is_fresh(last.requested_at) => {
                     return TokenStanding::Refused;
                 }
-                AuthenticationResult::Unknown | AuthenticationResult::Refused { .. } => {}
+                AuthenticationResult::Unknown => {}
             }
         }
         match self.verdicts.get_stale(token) {

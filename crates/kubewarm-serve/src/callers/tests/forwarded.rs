@@ -94,6 +94,9 @@ async fn a_refused_token_is_not_forwarded_again_for_10_seconds() {
     assert_eq!(writers.write("bad", StatusCode::OK).await, unauthorized);
     advance(Duration::from_secs(10)).await;
     assert_eq!(writers.write("bad", StatusCode::OK).await, Ok(None));
+    // This token is valid. Only the review of its user is not permitted.
+    assert!(matches!(writers.read("unable").await, Err(CallerRejection::Forbidden { .. })));
+    assert_eq!(writers.write("unable", StatusCode::OK).await, Ok(None));
 }
 
 #[tokio::test(start_paused = true)]
