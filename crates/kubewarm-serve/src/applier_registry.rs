@@ -45,6 +45,8 @@ enum ApplySign {
 /// One user who reads the objects of one informer.
 struct DroppedFieldsReader {
     reviewed_at: Instant,
+    /// The namespace of the last access review; empty for all namespaces. [`ApplySign::MayPatch`] applies to it.
+    namespace: Box<str>,
     sign: Option<(ApplySign, Timestamp)>,
 }
 
@@ -73,17 +75,20 @@ impl ApplierRegistry {
         informer: &InformerKey,
         namespace: Option<&str>,
     ) {
-        if !informer.drops_managed_fields()
-            || !self.record_read(informer, &caller.user.name, Instant::now())
-        {
+        if !informer.drops_managed_fields() {
             return;
         }
+        let read = namespace.unwrap_or_default();
+        let Some(namespace) = self.record_read(informer, &caller.user.name, read, Instant::now())
+        else {
+            return;
+        };
         let patch = AccessAttributes {
             verb: "patch",
             group: informer.resource.group(),
             version: informer.resource.version(),
             resource: informer.resource.resource(),
-            namespace: namespace.unwrap_or_default(),
+            namespace: &namespace,
             name: "",
         };
         let patch = review::resource(&patch, &LabelSelector::default(), &FieldSelector::default());
@@ -100,29 +105,40 @@ impl ApplierRegistry {
         });
     }
 
-    /// Records a read. Returns whether an access review is due.
-    fn record_read(&self, informer: &InformerKey, user: &str, now: Instant) -> bool {
+    /// Records a read of objects of `namespace`. If an access review is due, returns its namespace: the namespace in
+    /// which an earlier review permitted the user to patch, or else `namespace`.
+    fn record_read(
+        &self,
+        informer: &InformerKey,
+        user: &str,
+        namespace: &str,
+        now: Instant,
+    ) -> Option<Box<str>> {
         let mut content = self.content.lock();
         let known = content.readers.get_mut(informer).and_then(|users| users.get_mut(user));
         if let Some(reader) = known {
-            let is_due = now.duration_since(reader.reviewed_at) >= REVIEW_PERIOD;
-            if is_due {
-                reader.reviewed_at = now;
+            if now.duration_since(reader.reviewed_at) < REVIEW_PERIOD {
+                return None;
             }
-            return is_due;
+            reader.reviewed_at = now;
+            if !matches!(reader.sign, Some((ApplySign::MayPatch, _))) {
+                reader.namespace = namespace.into();
+            }
+            return Some(reader.namespace.clone());
         }
         content.purge(now);
-        if user.len() > MAX_NAME || content.count(|_| true) >= MAX_READERS {
-            return false;
+        if user.len() > MAX_NAME || content.count_readers() >= MAX_READERS {
+            return None;
         }
-        let reader = DroppedFieldsReader { reviewed_at: now, sign: None };
+        let reader =
+            DroppedFieldsReader { reviewed_at: now, namespace: namespace.into(), sign: None };
         content.readers.entry(informer.clone()).or_default().insert(user.to_owned(), reader);
-        true
+        Some(namespace.into())
     }
 
     fn record_review(&self, informer: &InformerKey, user: &str, is_permitted: bool, at: Timestamp) {
         let mut content = self.content.lock();
-        let has_room = content.count(|reader| reader.sign.is_some()) < MAX_APPLIERS;
+        let has_room = content.count_signs() < MAX_APPLIERS;
         let Some(reader) = content.readers.get_mut(informer).and_then(|it| it.get_mut(user)) else {
             return;
         };
@@ -137,7 +153,7 @@ impl ApplierRegistry {
     /// user has read, if the informer contains the namespace of the apply.
     pub(crate) fn record_apply(&self, user: &str, written: &WriteTarget, at: Timestamp) {
         let mut content = self.content.lock();
-        let mut free = MAX_APPLIERS.saturating_sub(content.count(|reader| reader.sign.is_some()));
+        let mut free = MAX_APPLIERS.saturating_sub(content.count_signs());
         for (informer, users) in &mut content.readers {
             let is_covered = informer.resource.group_resource() == &written.resource
                 && informer
@@ -209,8 +225,13 @@ impl DroppedFieldsReader {
 }
 
 impl RegistryContent {
-    fn count(&self, is_counted: impl Fn(&DroppedFieldsReader) -> bool) -> usize {
-        self.readers.values().flat_map(HashMap::values).filter(|reader| is_counted(reader)).count()
+    fn count_readers(&self) -> usize {
+        self.readers.values().map(HashMap::len).sum()
+    }
+
+    fn count_signs(&self) -> usize {
+        let readers = self.readers.values().flat_map(HashMap::values);
+        readers.filter(|reader| reader.sign.is_some()).count()
     }
 
     fn appliers(&self) -> impl Iterator<Item = (&InformerKey, &str, (ApplySign, Timestamp))> {
@@ -270,13 +291,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_is_reviewed_at_most_once_an_hour() {
         let (registry, key) = (ApplierRegistry::default(), dropping("a"));
-        let is_due = |user: &str| registry.record_read(&key, user, Instant::now());
-        assert!(is_due("ada"));
-        assert!(!is_due("ada"));
-        assert!(is_due("bob"));
+        let due = |user: &str, namespace: &str| {
+            registry.record_read(&key, user, namespace, Instant::now()).map(String::from)
+        };
+        assert_eq!(due("ada", "a").as_deref(), Some("a"));
+        assert_eq!(due("ada", "b"), None);
+        assert_eq!(due("bob", "a").as_deref(), Some("a"));
         advance(REVIEW_PERIOD).await;
-        assert!(is_due("ada"));
-        assert!(!is_due("ada"));
+        assert_eq!(due("ada", "b").as_deref(), Some("b"));
+        assert_eq!(due("ada", "b"), None);
+        // The next review decides whether the sign of the last one is still true, so it has the same namespace.
+        registry.record_review(&key, "ada", true, at());
+        advance(REVIEW_PERIOD).await;
+        assert_eq!(due("ada", "a").as_deref(), Some("b"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -285,9 +312,9 @@ mod tests {
         let all = informer(InformerScope::AllNamespaces, ManagedFieldsPolicy::Drop);
         let (a, b) = (dropping("a"), dropping("b"));
         for key in [&all, &a, &b] {
-            registry.record_read(key, "ada", Instant::now());
+            registry.record_read(key, "ada", "a", Instant::now());
         }
-        registry.record_read(&a, "bob", Instant::now());
+        registry.record_read(&a, "bob", "a", Instant::now());
         let counts = || [&all, &a, &b].map(|key| registry.user_tags(key).len());
         registry.record_apply("eve", &written("configmaps", "a"), at());
         registry.record_apply("ada", &written("secrets", "a"), at());
@@ -314,17 +341,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_numbers_of_readers_and_appliers_are_bounded() {
         let (registry, key) = (ApplierRegistry::default(), dropping("a"));
-        assert!(!registry.record_read(&key, &"x".repeat(MAX_NAME + 1), Instant::now()));
+        let is_new = |user: &str| registry.record_read(&key, user, "a", Instant::now()).is_some();
+        assert!(!is_new(&"x".repeat(MAX_NAME + 1)));
         for number in 0..MAX_READERS + 9 {
             let user = format!("user-{number}");
-            registry.record_read(&key, &user, Instant::now());
+            is_new(&user);
             registry.record_review(&key, &user, true, at());
             registry.record_apply(&user, &written("configmaps", "a"), at());
         }
-        assert_eq!(registry.content.lock().count(|_| true), MAX_READERS);
+        assert_eq!(registry.content.lock().count_readers(), MAX_READERS);
         assert_eq!(registry.user_tags(&key).len(), MAX_APPLIERS);
         // Space becomes free when the first readers no longer read.
         advance(LIFE).await;
-        assert!(registry.record_read(&key, "ada", Instant::now()));
+        assert!(is_new("ada"));
     }
 }

@@ -151,11 +151,6 @@ impl RequestForwarder {
             refusal(refused)
         })?;
         sent.user.clone_from(&caller.user);
-        if let (Some(user), Some(written)) = (&caller.user, &writes)
-            && is_apply(&head)
-        {
-            self.appliers.record_apply(&user.name, written, Timestamp::now());
-        }
         let limit_key = caller.limit_key;
         let accept = || connection.accept(|| callers.acquire_connection(limit_key));
         if caller.is_verified() {
@@ -164,6 +159,7 @@ impl RequestForwarder {
         let kept =
             ForwardHeaderOptions { upgrade: upgrade.is_some(), accept_encoding: writes.is_none() };
         let headers = headers::forwarded_headers(&head.headers, &sender, peer, kept)?;
+        let is_apply = is_apply(&head);
         let (request, is_too_large) = build_request(&head, path, headers, body)?;
         let on_slow = || {
             caller.release_permit();
@@ -184,6 +180,12 @@ impl RequestForwarder {
         })?;
         if !is_long_running {
             callers.record_forwarded_response(&mut caller, answer.status());
+        }
+        if let (Some(user), Some(written)) = (&caller.user, &writes)
+            && is_apply
+            && answer.status().is_success()
+        {
+            self.appliers.record_apply(&user.name, written, Timestamp::now());
         }
         // Until a response proves that the API server accepts the token, anyone could have sent the request. So its
         // connection stays unaccepted, and its response holds no slot while the client reads it.
