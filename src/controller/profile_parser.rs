@@ -289,7 +289,7 @@ fn unreadable_refusal(error: &serde_json::Error) -> Refusal {
 fn left_out_refusal(profile: &ProfileRef) -> Refusal {
     let message = format!(
         "left out: a namespace may have {NAMESPACE_PROFILES} profiles, all namespaces {PROCESS_PROFILES}, and \
-         profiles may use half of the memory for stores (each profile and target {} KiB, each byte of a \
+         profiles may use half of the memory for stores, in their namespace and in total (each profile and target {} KiB, each byte of a \
          spec {SPEC_FACTOR}); delete or combine profiles of namespace {:?}, or ask the administrator of kubewarm to \
          raise --memory-limit; kubewarm tries again some minutes after other profiles are deleted",
         PART_BYTES >> 10,

@@ -8,7 +8,7 @@ use super::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
     model::ProfileRef,
-    v1alpha1::{CacheProfileStatus, TargetStatus},
+    v1alpha1::{CacheProfileStatus, MAX_TARGETS, TargetStatus},
 };
 use kubewarm_cache::informer::RelistReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -16,9 +16,9 @@ use tokio::time::Instant;
 
 /// Minimum interval between two Events with the same reason and target for one profile.
 const MIN_INTERVAL: Duration = Duration::from_mins(10);
-/// Maximum number of entries in [`LastEventTimes`]: 8 reasons of Events for each of 128 targets, and
-/// 5 reasons for the profile.
-const MAX_EVENTS: usize = 128 * 8 + 5;
+/// Maximum number of entries in [`LastEventTimes`]: 8 reasons of Events for each target, and 5
+/// reasons for the profile.
+const MAX_EVENTS: usize = MAX_TARGETS * 8 + 5;
 
 pub(super) const NORMAL: &str = "Normal";
 pub(super) const WARNING: &str = "Warning";

@@ -10,8 +10,8 @@ use std::mem;
 const READ_BY_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 const INDENT: &[u8] = b"  ";
 
-/// Returns whether the client gets indented JSON: the query parameter `pretty` decides, or else `pretty=1` in the
-/// `Accept` header, or else the `User-Agent`. An empty or invalid query counts as a query without the parameter.
+/// Returns whether the client gets indented JSON: `pretty=1` in the `Accept` header decides, or else the query
+/// parameter `pretty`, or else the `User-Agent`. An empty or invalid query counts as a query without the parameter.
 #[must_use]
 pub fn is_pretty(query: Option<&str>, accept: Option<&str>, user_agent: Option<&str>) -> bool {
     if accept::has_pretty(accept) {

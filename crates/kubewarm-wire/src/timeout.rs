@@ -9,13 +9,13 @@ use super::{StatusError, status_error::quoted};
 ///
 /// 400 with the API server's message.
 pub(super) fn check(text: &str) -> Result<(), StatusError> {
-    let Err(why) = nanoseconds(text) else { return Ok(()) };
+    let Err(why) = parse(text) else { return Ok(()) };
     let message = "invalid timeout specified in the request URL - time";
     Err(StatusError::bad_request(format!("{message}: {why} duration {}", quoted(text))))
 }
 
-/// Returns the length of a duration without its sign, as `time.ParseDuration` of Go parses it.
-fn nanoseconds(text: &str) -> Result<u128, String> {
+/// Parses a duration as `time.ParseDuration` of Go does, with at most 18 digits behind a point.
+fn parse(text: &str) -> Result<(), String> {
     const LONGEST: u128 = 1 << 63;
     let invalid = || "invalid".to_owned();
     let is_number = |c: char| c == '.' || c.is_ascii_digit();
@@ -24,7 +24,7 @@ fn nanoseconds(text: &str) -> Result<u128, String> {
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     if matches!(rest, "0") || text.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
     let mut total = 0_u128;
     loop {
@@ -55,12 +55,16 @@ fn nanoseconds(text: &str) -> Result<u128, String> {
         };
         let whole = if whole.is_empty() { Ok(0) } else { whole.parse::<u128>() };
         let whole = whole.ok().filter(|whole| *whole <= LONGEST).ok_or_else(invalid)?;
-        total += whole * scale;
+        let fraction = fraction.get(..18).unwrap_or(fraction);
+        let tenths = fraction
+            .bytes()
+            .fold((0, 1), |(sum, of), digit| (sum * 10 + u128::from(digit - b'0'), of * 10));
+        total += whole * scale + tenths.0 * scale / tenths.1;
         if total > LONGEST || (behind.is_empty() && total == LONGEST && !is_negative) {
             return Err(invalid());
         }
         if behind.is_empty() {
-            return Ok(total);
+            return Ok(());
         }
         rest = behind;
     }
@@ -86,6 +90,7 @@ mod tests {
             "1µs",
             "1μs",
             "0.1ns",
+            "2562047.7h",
             "9223372036854775807ns",
             "-9223372036854775808ns",
         ] {
@@ -99,6 +104,7 @@ mod tests {
             (".s", r#"invalid duration ".s""#),
             ("1d", r#"unknown unit "d" in duration "1d""#),
             ("1s ", r#"unknown unit "s " in duration "1s ""#),
+            ("2562047.99h", r#"invalid duration "2562047.99h""#),
             ("9223372036854775808ns", r#"invalid duration "9223372036854775808ns""#),
             ("99999999999999999999999999999999999999999h", "invalid duration"),
         ] {

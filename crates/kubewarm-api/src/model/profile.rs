@@ -7,7 +7,7 @@ use super::{
     target,
     validation_error::{counted, distinct, in_range},
 };
-use crate::v1alpha1;
+use crate::v1alpha1::{self, MAX_TARGETS};
 use kube::api::ObjectMeta;
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -60,7 +60,7 @@ impl ValidatedProfile {
     /// [`ValidationError`] for the first invalid field.
     pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, ValidationError> {
         let v1alpha1::CacheProfileSpec { targets, warmup, freshness, reads, .. } = &profile.spec;
-        counted("spec.targets", targets.len(), 1..=128)?;
+        counted("spec.targets", targets.len(), 1..=MAX_TARGETS)?;
         distinct("spec.targets", ".name", targets.iter().map(|it| (&it.name, &*it.name)))?;
         let scope = target::scope("spec.scope", &profile.spec.scope)?;
         let parse =

@@ -14,8 +14,8 @@ pub use self::{
     limits::{LimitsSpec, Quantity},
     plan::{PlanCertainty, PlanStatus, mebibytes},
     profile::{
-        AccessLossPolicy, CacheProfile, CacheProfileSpec, FreshnessSettings, ProfileMode,
-        ReadConsistency, ReadSettings, WarmupSettings,
+        AccessLossPolicy, CacheProfile, CacheProfileSpec, FreshnessSettings, MAX_TARGETS,
+        ProfileMode, ReadConsistency, ReadSettings, WarmupSettings,
     },
     schema::CONDITION_TYPES,
     status::{

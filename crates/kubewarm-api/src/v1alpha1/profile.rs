@@ -7,6 +7,10 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Maximum number of entries in `spec.targets`. A program that reads 57 kinds was seen, and a status
+/// with 128 targets fits into etcd's limit on objects.
+pub const MAX_TARGETS: usize = 128;
+
 /// Resources to keep warm, and settings for lists, freshness, reads and limits.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
@@ -118,7 +122,7 @@ pub struct CacheProfileSpec {
     /// Resources to keep warm, 1 to 128 entries with unique names. After an edit of a target,
     /// kubewarm serves the old objects until the new list is complete. kubewarm drops the old
     /// objects at once if a target for secrets no longer stores whole Secrets.
-    #[schemars(length(min = 1, max = 128))]
+    #[schemars(length(min = 1, max = MAX_TARGETS))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<TargetSpec>,
 

@@ -1,7 +1,7 @@
 //! The status of a `CacheProfile`. `kubectl explain` prints the doc comments of the fields.
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct into a function")]
 
-use super::{PlanStatus, access::AccessStatus, schema};
+use super::{PlanStatus, access::AccessStatus, profile::MAX_TARGETS, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -56,7 +56,7 @@ pub struct CacheProfileStatus {
 
     /// State of each target, in the order of the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 128))]
+    #[schemars(length(max = MAX_TARGETS))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<TargetStatus>,
 

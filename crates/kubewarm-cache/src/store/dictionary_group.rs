@@ -1,4 +1,4 @@
-//! Makes the compression dictionaries that the stores of one resource use, and decides when to try the next dictionary.
+//! Makes the compression dictionaries that the stores of one resource, namespace and identity use, and decides when to try the next dictionary.
 
 use super::{
     compression_contexts::{CompressionContext, CompressionContextPool, body_length},
@@ -380,8 +380,8 @@ mod tests {
         let before = bytes_each(&of_a);
         fill(&mut b, "b", 20..1000);
         catalog.wait_until_settled();
-        let packings = |reader: &StoreReader| all(reader).len();
-        assert_eq!((packings(&of_a), packings(&of_b)), (20, 980));
+        let objects = |reader: &StoreReader| all(reader).len();
+        assert_eq!((objects(&of_a), objects(&of_b)), (20, 980));
         assert!(bytes_each(&of_b) < before, "{} {before}", bytes_each(&of_b));
         let objects = all(&of_b);
         for (n, object) in (20..1000).zip(&objects) {

@@ -13,7 +13,7 @@ fn write(token: &str) -> http::Request<String> {
 #[tokio::test]
 async fn the_api_server_authenticates_a_write_and_only_an_accepted_token_keeps_its_connection() {
     let scene = ForwardFixture::with(|limits| {
-        limits.head_timeout = Duration::from_secs(1);
+        limits.head_timeout = Duration::from_secs(4);
         limits.check_interval = Duration::from_millis(100);
     })
     .await;
@@ -43,7 +43,7 @@ async fn the_api_server_authenticates_a_write_and_only_an_accepted_token_keeps_i
     assert!(repeated.is_err(), "the refused token reached the API server again");
     let (accepted, refused) = (open.pop().unwrap(), open.pop().unwrap());
     let _ended = timeout(MOST, refused.1).await.expect("kubewarm closes this connection");
-    sleep(Duration::from_secs(2)).await;
+    sleep(Duration::from_secs(5)).await;
     assert!(!accepted.1.is_finished(), "the connection of an accepted token stays open");
     drop((accepted, refused.0));
     scene.served.end().await;
