@@ -78,7 +78,7 @@ pub struct ReadApiArgs {
     pub address_connections: NonZeroUsize,
 
     /// Limit of one user of the read API, in percent of the maximum number of requests, watches,
-    /// connections and forwarded requests. The pods of a ServiceAccount are one user.
+    /// connections and forwarded requests, and of response memory. The pods of a ServiceAccount are one user.
     #[arg(
         long,
         default_value_t = ReaderLimits::default().user_quota,

@@ -178,7 +178,7 @@ pub fn reference() -> Reference {
         next,
     };
     let undecodable = [
-        "kubewarm cannot decode an object, so lists and watches that would contain it get 500, or are forwarded.",
+        "kubewarm cannot decode an object. Each get, list or watch that needs the object gets 500, or is forwarded.",
         "Look at the object with kubectl, and at what writes it.",
     ];
     let read_as_json = [

@@ -59,7 +59,7 @@ pub(super) const PROFILE: &[ReasonRow] = &[
         "Ready",
         "Unknown",
         ConditionReason::Paused,
-        "`spec.mode` is `Paused`: kubewarm opens no watch.",
+        "`spec.mode` is `Paused`: kubewarm does not update the stored objects.",
         "Set `spec.mode` to `Active`.",
     ),
     ReasonRow::new(

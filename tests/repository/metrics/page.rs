@@ -168,7 +168,8 @@ pub(super) fn page(families: &[Family]) -> Result<String, fmt::Error> {
         page,
         "- At most 200 resources and 100 profiles have series of their own. The others share series with the label value\n  \
          `{OTHER}`.\n\
-         - In metrics of the read API, a resource without an informer has the label value `{OTHER}`.\n\
+         - In metrics of the read API, a resource without an informer has the label value `{OTHER}`, until a forwarded request for\n  \
+         it succeeds. At most 200 resources of forwarded requests have further series of their own.\n\
          - 40 resources and 20 profiles make at most {SERIES_OF_40_RESOURCES_AND_20_PROFILES} series."
     )?;
     for (title, common, names) in SECTIONS {

@@ -109,8 +109,9 @@ pub struct CacheProfileSpec {
     pub service_account_name: Option<String>,
 
     /// Activity of the profile. `Active` (the default): list and watch the targets. `Plan`: store
-    /// no objects, and estimate the cost in `status.plan`. `Paused`: open no watch and serve the
-    /// stored objects, which become stale.
+    /// no objects, and estimate the cost in `status.plan`. `Paused`: serve the stored
+    /// objects and do not update them. When they are stale, only reads with `Eventual` or
+    /// `resourceVersion=0` succeed.
     #[serde(default)]
     pub mode: ProfileMode,
 
@@ -170,7 +171,7 @@ pub enum ProfileMode {
     Active,
     /// kubewarm estimates the cost of `Active` and opens no watch.
     Plan,
-    /// kubewarm serves the stored objects and opens no watch.
+    /// kubewarm serves the stored objects and does not update them.
     Paused,
 }
 
