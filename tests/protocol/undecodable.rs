@@ -7,7 +7,8 @@ use crate::{
 };
 use kubewarm_api::model::ListStrategy;
 use kubewarm_cache::informer::{DecodeStage, InformerPhase, InformerReport, RelistReason};
-use std::time::Duration;
+use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// An object whose labels are not strings.
 pub(crate) fn bad(name: &str, version: u32) -> String {
@@ -108,10 +109,15 @@ async fn a_deletion_without_a_name_ends_in_a_relist() {
 async fn an_undecodable_object_stays_reported_until_a_relist_without_it_is_complete() {
     let pods = informer("pods");
     let (feed, watch) = Reply::fed();
-    let (watch, pause) = (parking_lot::Mutex::new(Some(watch)), Duration::from_millis(500));
+    let (watch, observed) = (parking_lot::Mutex::new(Some(watch)), Arc::new(Notify::new()));
+    let released = Arc::clone(&observed);
     let (_server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 3), bad("b", 4)])),
-        (Kind::List, _) => Reply::json(list(9, &[object("a", 1, 3)])).after(pause),
+        (Kind::List, _) => {
+            let released = Arc::clone(&released);
+            let wait = async move { released.notified().await };
+            Reply::in_two(String::new(), wait, list(9, &[object("a", 1, 3)]))
+        }
         (Kind::Watch, 0) => watch.lock().take().unwrap(),
         _ => quiet(asked),
     })
@@ -120,6 +126,7 @@ async fn an_undecodable_object_stays_reported_until_a_relist_without_it_is_compl
     feed.line(event("DELETED", r#"{"metadata":{"resourceVersion":"9"}}"#));
     let is_relisting = |report: &InformerReport| report.phase == InformerPhase::Relisting;
     assert_eq!(named(&engine.until(&pods.key, is_relisting).await), ["ns/b"]);
+    observed.notify_one();
     let report = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
     assert_eq!(named(&report), [""; 0]);
 }
