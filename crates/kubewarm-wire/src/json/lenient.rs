@@ -13,6 +13,20 @@ const UNREAD: &str = "\0unread";
 /// [`UNREAD`] in JSON.
 const UNREAD_JSON: &[u8] = br#"{"\u0000unread":0}"#;
 
+/// Maximum memory of a parsed value in bytes, as [`is_small`] estimates it. A replica parses one object for each thread
+/// that serves reads. A `CustomResourceDefinition` of 1 MB takes about 12 MB.
+const MAX_VALUE_BYTES: usize = 16 << 20;
+/// A text of this length in bytes always has a small value: at most 7 MB.
+const SMALL_TEXT: usize = 64 << 10;
+/// The memory of an object with members: one leaf of a `BTreeMap<String, Value>`.
+const OBJECT_BYTES: usize = 640;
+/// The memory of a list with elements: a `Vec<Value>` starts with four.
+const LIST_BYTES: usize = 128;
+/// The memory of a further element or member. A leaf of a `BTreeMap` is at least half full, a `Vec` too.
+const MEMBER_BYTES: usize = 128;
+/// The memory of a string, in addition to its characters.
+const STRING_BYTES: usize = 32;
+
 /// A JSON value, and whether parts of it can be unread.
 #[derive(Debug)]
 pub(crate) struct LenientValue {
@@ -23,19 +37,54 @@ pub(crate) struct LenientValue {
 
 impl LenientValue {
     /// Parses `text`. Only for text that `serde_json` rejects, the value lacks the parts below [`MAX_DEPTH`] and
-    /// numbers beyond a float. Strings are read as in Go. Returns `None` if `text` is not JSON.
+    /// numbers beyond a float. Strings are read as in Go. Returns `None` if `text` is not JSON, or if the value would
+    /// take more than 16 MiB.
     ///
     /// # Cost
     ///
     /// The cost of `serde_json`; for text that it rejects, twice this cost and a copy of the text. Never recurses
-    /// deeper than 127 levels.
+    /// deeper than 127 levels. A text above 64 KiB costs about 1 ns a byte more.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        if text.len() > SMALL_TEXT && !is_small(text)? {
+            return None;
+        }
         if let Ok(value) = serde_json::from_slice(text) {
             return Some(Self { value, is_repaired: false });
         }
         let value = serde_json::from_slice(&repair(text)?).ok()?;
         Some(Self { value, is_repaired: true })
     }
+}
+
+/// Whether the value of `text` takes at most [`MAX_VALUE_BYTES`]. An object such as `{"a":0}` takes 80 times as much
+/// memory as its text. Returns `None` if `text` is not JSON.
+fn is_small(text: &[u8]) -> Option<bool> {
+    let (mut at, mut bytes) = (JsonCursor::new(text), text.len());
+    while let Some(byte) = at.peek() {
+        bytes += match byte {
+            b'"' => {
+                at.string()?;
+                STRING_BYTES
+            }
+            b'{' | b'[' | b'}' | b']' | b',' | b':' => {
+                at.step();
+                match byte {
+                    b'{' if at.peek()? != b'}' => OBJECT_BYTES,
+                    b'[' if at.peek()? != b']' => LIST_BYTES,
+                    b',' => MEMBER_BYTES,
+                    _ => 0,
+                }
+            }
+            _ => {
+                at.raw()?;
+                0
+            }
+        };
+        if bytes > MAX_VALUE_BYTES {
+            return Some(false);
+        }
+    }
+    Some(true)
 }
 
 /// Whether a part of `value` was not read.
@@ -153,6 +202,25 @@ mod tests {
         }
         let (value, _) = parsed(br#"{"n":[1e999,-1e999],"m":1e9}"#).unwrap();
         assert!(has_unread_part(&value["n"]) && value["m"] == json!(1e9));
+    }
+
+    #[test]
+    fn a_value_that_would_take_much_memory_is_none() {
+        let list = |item: &str, count: usize| {
+            format!("{{\"a\":[{}]}}", vec![item; count].join(",")).into_bytes()
+        };
+        for (item, count, expected) in [
+            (r#"{"a":0}"#, 1_000, true),
+            (r#"{"a":0}"#, 15_000, true),
+            (r#"{"a":0}"#, 100_000, false),
+            ("[0]", 200_000, false),
+            ("0", 200_000, false),
+            ("{}", 100_000, true),
+            (&format!("{:?}", "{[,".repeat(100)), 4_000, true),
+        ] {
+            let text = list(item, count);
+            assert_eq!(parsed(&text).is_some(), expected, "{item:.9} {count}");
+        }
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl TablePrinter {
     }
 
     /// Prints the row of an object. Every object has a row. A cell is `null` if it shows a part of the object below 100
-    /// nested lists and objects.
+    /// nested lists and objects. If the parsed object would take more than 16 MiB, all cells except the name are `null`.
     ///
     /// # Cost
     ///
@@ -193,7 +193,7 @@ impl TablePrinter {
         TableRow { members, has_uncomputed_cell }
     }
 
-    /// Returns a row with only the name, for an object that is not JSON.
+    /// Returns a row with only the name, for an object that is not JSON or too large.
     fn row_of_name(&self, stored: &[u8]) -> TableRow {
         let mut at = JsonCursor::new(stored);
         let is_found = at.seek("metadata") == Some(true) && at.seek("name") == Some(true);
