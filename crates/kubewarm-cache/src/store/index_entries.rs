@@ -3,7 +3,7 @@
 
 use super::{
     contents::{IndexedValues, StoreContents},
-    packed_object::{field_values, for_each_label},
+    packed_object::{for_each_label, indexed_values},
 };
 use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 
@@ -24,7 +24,7 @@ impl IndexEntries {
     /// Reads only the values at the field paths `paths` from an object. Used for a change that keeps the
     /// object's labels, because the label index then needs no update.
     pub(super) fn read_fields(body: ObjectBody<'_>, paths: &FieldPathSet) -> Self {
-        Self { labels: Vec::new(), values: field_values(body, paths) }
+        Self { labels: Vec::new(), values: indexed_values(body, paths) }
     }
 
     pub(super) fn add_to(&self, number: u32, contents: &mut StoreContents) {

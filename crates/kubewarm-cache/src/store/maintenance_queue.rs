@@ -3,7 +3,7 @@
 
 use super::{
     object_store::ObjectStore,
-    packed_object::{BodyCompression, DetachedObject, field_values},
+    packed_object::{BodyCompression, DetachedObject, indexed_values},
 };
 use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use std::{
@@ -130,7 +130,7 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
     store.dictionary_group.contexts.with(|context, body| {
         let mut values_of = |packed: &DetachedObject| {
             let body = store.unpack_detached(packed, context, body);
-            body.map_or_else(Vec::new, |body| field_values(body, declared))
+            body.map_or_else(Vec::new, |body| indexed_values(body, declared))
         };
         let found: Vec<_> = copies
             .into_iter()

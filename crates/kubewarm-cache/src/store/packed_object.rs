@@ -6,9 +6,12 @@ use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 
-/// Maximum number of values that one object adds to the index of one field path. The function `field_values` omits
-/// further values, so one object cannot fill an index.
+/// Maximum number of values that one object adds to the index of one field path, so that one object cannot fill an
+/// index.
 pub(super) const VALUES_PER_OBJECT: usize = 64;
+/// The only index entry of an object with more than [`VALUES_PER_OBJECT`] values at the field path. Each query by this
+/// path tests such an object itself. An object that has this text as a value is only tested more often.
+pub(super) const MANY_VALUES: &str = "\0many";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyCompression {
@@ -53,28 +56,55 @@ pub(super) fn for_each_label(body: ObjectBody<'_>, each: impl FnMut(&str, &str))
     body.for_each_label(each);
 }
 
-/// Returns up to [`VALUES_PER_OBJECT`] values of an object for each field path, sorted and without duplicates. Numbers
-/// and booleans become text.
+/// Returns the values of an object for each field path, sorted and without duplicates. Numbers and booleans become
+/// text.
+///
+/// # Cost
+///
+/// One pass over the body for all paths, at about 1 ns a byte, and one copy of each value.
+pub(super) fn field_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
+    let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
+    for_each_value(body, paths, |path, value| {
+        if let Some(values) = values.get_mut(path) {
+            values.push(value.into());
+        }
+    });
+    for values in &mut values {
+        values.sort_unstable();
+        values.dedup();
+    }
+    values
+}
+
+/// Returns the index entries of an object for each field path: its values, as [`field_values`], or only
+/// [`MANY_VALUES`].
 ///
 /// # Cost
 ///
 /// One pass over the body for all paths, at about 1 ns a byte. Each value takes at most six comparisons and one copy.
-pub(super) fn field_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
+pub(super) fn indexed_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
     let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
-    if paths.is_empty() {
-        return values;
-    }
-    #[cfg(test)]
-    WALKS.set(WALKS.get() + 1);
-    body.for_each_value(paths, &mut |path, value| {
+    for_each_value(body, paths, |path, value| {
         if let Some(values) = values.get_mut(path)
-            && values.len() < VALUES_PER_OBJECT
+            && values.len() <= VALUES_PER_OBJECT
             && let Err(at) = values.binary_search_by(|held| (**held).cmp(value))
         {
             values.insert(at, value.into());
         }
     });
+    for values in values.iter_mut().filter(|values| values.len() > VALUES_PER_OBJECT) {
+        *values = vec![MANY_VALUES.into()];
+    }
     values
+}
+
+fn for_each_value(body: ObjectBody<'_>, paths: &FieldPathSet, mut each: impl FnMut(usize, &str)) {
+    if paths.is_empty() {
+        return;
+    }
+    #[cfg(test)]
+    WALKS.set(WALKS.get() + 1);
+    body.for_each_value(paths, &mut each);
 }
 
 impl BodyCompression {

@@ -11,6 +11,7 @@ pub use self::object_query::{BodyFieldCache, BodyPredicate, BodyPredicates, Obje
 use super::{
     contents::StoreContents,
     object_store::ObjectStore,
+    packed_object::MANY_VALUES,
     reader::{StoreReader, StoredObjectView},
     row_order::RowPosition,
     row_snapshot::RowSnapshot,
@@ -176,7 +177,7 @@ impl StoreContents {
                 .iter()
                 .find(|index| index.path == *path && index.is_complete && absent != value);
             if let Some(index) = index {
-                let rows = index.values.get(value);
+                let rows = index.values.get(value) | index.values.get(MANY_VALUES);
                 narrowed = Some(narrowed.map_or_else(|| rows.clone(), |held| held & &rows));
             }
         }
