@@ -21,16 +21,20 @@ use x509_parser::{
     certificate::{Validity, X509Certificate},
     prelude::FromDer as _,
     time::ASN1Time,
+    x509::X509Version,
 };
 
 /// The accepted CAs of client certificates.
 pub struct ClientCa(ReloadingFiles<Vec<TrustedCa>>);
 
-/// One accepted CA, with its own verifier, because rustls does not check the validity of trusted CAs. The API
-/// server does (`Certificate.Verify` in Go's `crypto/x509`).
+/// One accepted CA, with its own verifier, because rustls checks only the key and the name of trusted CAs. The API
+/// server checks the rest too (`Certificate.Verify` in Go's `crypto/x509`).
 struct TrustedCa {
     verifier: Arc<dyn ClientCertVerifier>,
     validity: Validity,
+    certificate: CertificateDer<'static>,
+    /// The maximum number of intermediate certificates; `None` without a limit.
+    path_length: Option<u32>,
 }
 
 impl ClientCa {
@@ -57,7 +61,9 @@ impl ClientCa {
     /// signed. All further certificates of `chain` are intermediate certificates.
     pub(super) fn is_signed_by(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         let Some((own, between)) = chain.split_first() else { return false };
-        self.0.contents().iter().filter(|it| it.is_valid_at(now)).any(|authority| {
+        let may_sign =
+            |authority: &&TrustedCa| authority.is_valid_at(now) && authority.permits_path(between);
+        self.0.contents().iter().filter(may_sign).any(|authority| {
             let found = authority.verifier.verify_client_cert(own, between, now);
             if let Err(error) = &found {
                 let file = self.0.file().display();
@@ -73,12 +79,23 @@ impl TrustedCa {
         let problem = format!("{} holds a certificate that cannot be a CA's", path.display());
         let (_, parsed) =
             X509Certificate::from_der(&certificate).map_err(ServeError::of(problem.clone()))?;
+        check_usage(&parsed)
+            .map_err(|reason| ServeError::of(format!("{problem}: {}", parsed.subject()))(reason))?;
         let validity = parsed.validity().clone();
+        let constraints = parsed.basic_constraints().ok().flatten();
+        let path_length = constraints.and_then(|it| it.value.path_len_constraint);
         let mut roots = RootCertStore::empty();
-        roots.add(certificate).map_err(ServeError::of(problem.clone()))?;
+        roots.add(certificate.clone()).map_err(ServeError::of(problem.clone()))?;
         let (roots, provider) = (Arc::new(roots), Arc::new(provider()));
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-        Ok(Self { verifier: verifier.map_err(ServeError::of(problem))?, validity })
+        let verifier = verifier.map_err(ServeError::of(problem))?;
+        Ok(Self { verifier, validity, certificate, path_length })
+    }
+
+    /// Whether the CA permits a chain with the certificates `between`, which can contain the CA itself.
+    fn permits_path(&self, between: &[CertificateDer<'_>]) -> bool {
+        let intermediate = between.iter().filter(|it| ***it != *self.certificate).count();
+        self.path_length.is_none_or(|most| intermediate as u64 <= most.into())
     }
 
     fn is_valid_at(&self, now: UnixTime) -> bool {
@@ -86,6 +103,34 @@ impl TrustedCa {
             i64::try_from(now.as_secs()).ok().and_then(|now| ASN1Time::from_timestamp(now).ok());
         now.is_some_and(|now| self.validity.is_valid_at(now))
     }
+}
+
+/// Checks that the certificate may sign certificates of clients, by the rules of Go's `CheckSignatureFrom` and of its
+/// check of extended key usages.
+///
+/// # Errors
+///
+/// The reason why the certificate may not sign them.
+fn check_usage(certificate: &X509Certificate<'_>) -> Result<(), &'static str> {
+    const UNREADABLE: &str = "its extensions cannot be read";
+    let constraints = certificate.basic_constraints().map_err(|_| UNREADABLE)?;
+    // Version 1 has no extensions, so it cannot say that a certificate is of a CA.
+    let is_ca = match constraints {
+        Some(constraints) => constraints.value.ca,
+        None => certificate.version() != X509Version::V3,
+    };
+    if !is_ca {
+        return Err("it is not the certificate of a CA (basicConstraints)");
+    }
+    let usage = certificate.key_usage().map_err(|_| UNREADABLE)?;
+    if usage.is_some_and(|it| !it.value.key_cert_sign()) {
+        return Err("its keyUsage does not permit to sign certificates");
+    }
+    let extended = certificate.extended_key_usage().map_err(|_| UNREADABLE)?;
+    if extended.is_some_and(|it| !(it.value.client_auth || it.value.any)) {
+        return Err("its extendedKeyUsage does not permit clients");
+    }
+    Ok(())
 }
 
 fn load(path: &Path) -> Result<Arc<Vec<TrustedCa>>, ServeError> {
@@ -109,8 +154,11 @@ impl fmt::Debug for ClientCa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::identity::sample::{signed, signed_within};
-    use std::fs;
+    use crate::callers::identity::sample::{signed, signed_with, signed_within};
+    use rcgen::{
+        BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
+    };
+    use std::{error::Error as _, fs};
 
     struct BundleFolder(tempfile::TempDir);
 
@@ -169,6 +217,48 @@ mod tests {
         let is_accepted = [of_current, of_expired, of_future]
             .map(|client| authorities.is_signed_by(&[client], UnixTime::now()));
         assert_eq!(is_accepted, [true, false, false]);
+    }
+
+    #[test]
+    fn only_a_certificate_that_may_sign_client_certificates_is_a_ca() {
+        type Change = fn(&mut CertificateParams);
+        let cases: [(Change, Option<&str>); 7] = [
+            (|_| {}, None),
+            (|it| it.is_ca = IsCa::NoCa, Some("basicConstraints")),
+            (|it| it.is_ca = IsCa::ExplicitNoCa, Some("basicConstraints")),
+            (|it| it.key_usages = vec![KeyUsagePurpose::DigitalSignature], Some("keyUsage")),
+            (|it| it.key_usages = vec![KeyUsagePurpose::KeyCertSign], None),
+            (
+                |it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
+                Some("extendedKeyUsage"),
+            ),
+            (|it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth], None),
+        ];
+        for (change, expected) in cases {
+            let (authority, client) = signed_with("jane", change);
+            let folder = BundleFolder::with(&authority);
+            match (ClientCa::of_file(folder.file()), expected) {
+                (Ok(found), None) => assert!(found.is_signed_by(&[client], UnixTime::now())),
+                (Err(error), Some(reason)) => {
+                    let source = error.source().map(ToString::to_string).unwrap_or_default();
+                    assert!(source.contains(reason), "{error}: {source}");
+                }
+                (found, _) => panic!("{expected:?}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_ca_limits_the_number_of_intermediate_certificates() {
+        let (authority, client) =
+            signed_with("jane", |it| it.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)));
+        let folder = BundleFolder::with(&authority);
+        let found = ClientCa::of_file(folder.file()).unwrap();
+        let own = CertificateDer::from_pem_slice(authority.as_bytes()).unwrap();
+        let (_, other) = signed("john");
+        let is_accepted = |chain: &[CertificateDer<'_>]| found.is_signed_by(chain, UnixTime::now());
+        assert!(is_accepted(std::slice::from_ref(&client)) && is_accepted(&[client.clone(), own]));
+        assert!(!is_accepted(&[client, other]));
     }
 
     #[test]

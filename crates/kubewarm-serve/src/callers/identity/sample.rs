@@ -18,9 +18,21 @@ pub(super) fn signed_within(
     name: &str,
     (first, end): (i32, i32),
 ) -> (String, CertificateDer<'static>) {
+    signed_with(name, |wanted| {
+        (wanted.not_before, wanted.not_after) =
+            (date_time_ymd(first, 1, 1), date_time_ymd(end, 1, 1));
+    })
+}
+
+/// A CA with the parameters that `change` sets, and a certificate that it signed for the client `name`.
+pub(super) fn signed_with(
+    name: &str,
+    change: impl FnOnce(&mut CertificateParams),
+) -> (String, CertificateDer<'static>) {
     let mut wanted = CertificateParams::default();
-    (wanted.not_before, wanted.not_after) = (date_time_ymd(first, 1, 1), date_time_ymd(end, 1, 1));
+    (wanted.not_before, wanted.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(3000, 1, 1));
     wanted.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    change(&mut wanted);
     let key = KeyPair::generate().unwrap();
     let authority = wanted.self_signed(&key).unwrap().pem();
     let issuer = Issuer::new(wanted, key);
