@@ -58,14 +58,19 @@ impl ReadEngine {
         Self { engine, pods, reads, _discovery: discovery, _server: server }
     }
 
-    /// The names in the response to a get or list, or the error.
-    async fn read(&self, path: &str) -> Result<Vec<String>, StatusError> {
+    /// The response to a get or list, or the error.
+    async fn read_json(&self, path: &str) -> Result<Value, StatusError> {
         let answer = self.reads.read(&request(path), None).await?;
         let body = match answer.body {
             ReadBody::Whole(body) => body,
             ReadBody::List(mut list) => list.first_piece(1 << 20).await.unwrap().0,
         };
-        let body: Value = serde_json::from_slice(&body).unwrap();
+        Ok(serde_json::from_slice(&body).unwrap())
+    }
+
+    /// The names in the response to a get or list, or the error.
+    async fn read(&self, path: &str) -> Result<Vec<String>, StatusError> {
+        let body = self.read_json(path).await?;
         let items = body["items"].as_array().cloned().unwrap_or_else(|| vec![body]);
         Ok(items.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect())
     }
@@ -199,6 +204,22 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
         let first = timeout(Duration::from_secs(30), watch.next()).await.unwrap().unwrap();
         let text = String::from_utf8_lossy(&first.lines);
         assert!(text.contains("\"code\":410"), "{version}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_one_name_does_not_show_that_further_objects_exist() {
+    let (_feed, script) = fed(vec![object("a", 1, 3), object("b", 2, 5)]);
+    let world = ReadEngine::start(script).await;
+    let own = "/api/v1/namespaces/ns/pods?limit=1";
+    for (path, has_token) in [
+        (own.to_owned(), true),
+        (format!("{own}&fieldSelector=metadata.name%3Da"), false),
+        ("/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Da".to_owned(), false),
+    ] {
+        let list = world.read_json(&path).await.unwrap();
+        assert_eq!(list["items"].as_array().unwrap().len(), 1, "{path}: {list}");
+        assert_eq!(list["metadata"].get("continue").is_some(), has_token, "{path}: {list}");
     }
 }
 

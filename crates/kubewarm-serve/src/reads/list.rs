@@ -5,7 +5,7 @@ use super::{
     covering_informers::CandidateInformer, read_candidates::ReadCandidates,
     response_envelope::ResponseEnvelope, retry::ReadAttemptError,
 };
-use kubewarm_api::model::{ObjectKey, ResourceVersion};
+use kubewarm_api::model::{InformerScope, ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, ScanBudget, StoreReader};
 use kubewarm_wire::{
     MediaType, ObjectForm, ObjectRequest, ResponseForm, ResponseFormat, StatusError, VersionMatch,
@@ -40,7 +40,10 @@ impl ReadService {
         self.check_complete(route, candidate)?;
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
-        let has_more = is_full && selected.has_more();
+        // As at the API server, the list of one name has no further page. A token would show that other objects exist.
+        let is_of_name = query.name.is_some()
+            && (query.namespace.is_some() || candidate.key.scope == InformerScope::Cluster);
+        let has_more = is_full && !is_of_name && selected.has_more();
         let last = selected.last_key().filter(|_| has_more);
         let namespace = request.namespace.as_deref();
         let next = last.and_then(|last| encode_continue_token(Some(&version), &last, namespace));
