@@ -139,8 +139,9 @@ impl RequestForwarder {
         let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
         // A server behind the API server, such as a pod, can answer a long-running request. So kubewarm cannot see in
-        // the response whether the API server accepted the token.
-        let authentication = if is_write && !is_long_running {
+        // the response whether the API server accepted the token. The same applies to a request that upgrades its
+        // connection.
+        let authentication = if is_write && !is_long_running && upgrade.is_none() {
             ForwardAuthentication::ApiServer
         } else {
             ForwardAuthentication::Review
