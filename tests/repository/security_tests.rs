@@ -153,7 +153,7 @@ crates/kubewarm-client/src/connection/tests.rs reviews_share_no_connection_with_
 Callers 5
 tests/e2e/certificates.rs a_certificate_identifies_the_reader_and_no_header_does
 crates/kubewarm-serve/src/callers/identity/client_ca.rs a_ca_outside_its_validity_accepts_no_certificate
-crates/kubewarm-serve/src/server/forward/headers.rs headers_of_the_connection_and_of_front_proxies_are_not_forwarded
+crates/kubewarm-serve/src/callers/identity/client_ca.rs only_a_certificate_that_may_sign_client_certificates_is_a_ca
 
 Callers 6
 crates/kubewarm-serve/src/callers/tests/mod.rs a_decision_about_all_names_never_answers_a_named_get

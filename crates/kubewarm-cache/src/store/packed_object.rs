@@ -256,16 +256,18 @@ mod tests {
             ["a[*]", "b"].map(|path| FieldPath::parse(path).unwrap()).into_iter().collect();
         let list: Vec<_> = (0..200).map(|at| at % 150).collect();
         let body = serde_json::json!({ "a": list, "b": "c" }).to_string();
-        let [many, one] = &field_values(ObjectBody::json(body.as_bytes()), &paths)[..] else {
-            panic!("expected the values of two paths");
-        };
-        assert_eq!((many.len(), one.len()), (VALUES_PER_OBJECT, 1));
-        let body = br#"{"a":["b","a","b",true,1]}"#;
-        let [some, none] = &field_values(ObjectBody::json(body), &paths)[..] else {
-            panic!("expected the values of two paths");
-        };
-        assert_eq!(some.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["1", "a", "b", "true"]);
-        assert!(none.is_empty());
+        let body = ObjectBody::json(body.as_bytes());
+        let counts = field_values(body, &paths).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(counts, [150, 1]);
+        assert_eq!(indexed_values(body, &paths), [[MANY_VALUES.into()], ["c".into()]]);
+        let few: Vec<_> = (0..VALUES_PER_OBJECT).chain(0..9).collect();
+        let few = serde_json::json!({ "a": few }).to_string();
+        let few = indexed_values(ObjectBody::json(few.as_bytes()), &paths);
+        assert_eq!(few.iter().map(Vec::len).collect::<Vec<_>>(), [VALUES_PER_OBJECT, 0]);
+        let body = ObjectBody::json(br#"{"a":["b","a","b",true,1]}"#);
+        for values in [field_values(body, &paths), indexed_values(body, &paths)] {
+            assert_eq!(values, [vec!["1".into(), "a".into(), "b".into(), "true".into()], vec![]]);
+        }
     }
 
     #[test]

@@ -4,8 +4,10 @@
 use super::JsonCursor;
 use serde_json::Value;
 
-/// Number of nested lists and objects that [`LenientValue`] keeps. `serde_json` reads at most 127, and functions
-/// recurse through the values.
+/// Number of nested lists and objects that `serde_json` reads.
+const MAX_DEPTH_OF_SERDE: usize = 127;
+/// Number of nested lists and objects that [`LenientValue`] keeps of a text with more levels. Functions recurse through
+/// the values.
 const MAX_DEPTH: usize = 100;
 /// The only member of the object that stands for an unread part. If an object of a client has this member too, only
 /// the cells of that object are empty.
@@ -57,16 +59,25 @@ impl LenientValue {
 }
 
 /// Whether the value of `text` takes at most [`MAX_VALUE_BYTES`]. An object such as `{"a":0}` takes 80 times as much
-/// memory as its text. Returns `None` if `text` is not JSON.
+/// memory as its text. Parts below 127 levels are never in the value. Returns `None` if `text` is not JSON.
 fn is_small(text: &[u8]) -> Option<bool> {
-    let (mut at, mut bytes) = (JsonCursor::new(text), text.len());
+    let (mut at, mut bytes, mut depth) = (JsonCursor::new(text), text.len(), 0);
     while let Some(byte) = at.peek() {
         bytes += match byte {
             b'"' => {
                 at.string()?;
                 STRING_BYTES
             }
+            b'{' | b'[' if depth == MAX_DEPTH_OF_SERDE => {
+                at.skip()?;
+                OBJECT_BYTES
+            }
             b'{' | b'[' | b'}' | b']' | b',' | b':' => {
+                match byte {
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => depth = depth.checked_sub(1)?,
+                    _ => {}
+                }
                 at.step();
                 match byte {
                     b'{' if at.peek()? != b'}' => OBJECT_BYTES,
