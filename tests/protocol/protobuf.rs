@@ -223,6 +223,24 @@ async fn a_name_that_is_not_utf8_makes_the_informer_list_in_json() {
 }
 
 #[tokio::test]
+async fn an_unreadable_object_decides_nothing_for_profiles_of_other_namespaces() {
+    let mut world = ProtobufEngine::start(|asked| match (asked.kind, asked.accepts_protobuf) {
+        (Kind::List, true) if asked.nth == 0 => list("8", &[message("a", 3), with_bad_name(5)]),
+        (Kind::List, true) => list("8", &[message("a", 3)]),
+        _ => answer(asked),
+    })
+    .await;
+    world.until_shown(&["a@3", "b@9"]).await;
+    assert_eq!(world.reader().encoding(), ObjectEncoding::Json);
+    let mut of_other = world.settings.clone();
+    of_other.key.declared_in = Some("other".into());
+    world.engine.start(&of_other);
+    world.engine.until_shown(&of_other.key, &["a@3"]).await;
+    let reader = world.engine.catalog.reader(&of_other.key).unwrap();
+    assert_ne!(reader.encoding(), ObjectEncoding::Json);
+}
+
+#[tokio::test]
 async fn a_name_that_is_not_utf8_in_an_event_makes_the_informer_list_in_json() {
     let (feed, script) = with_watch();
     let world = ProtobufEngine::start(script).await;

@@ -33,10 +33,16 @@ const REMEMBERED_FOR: Duration = Duration::from_hours(24 * 365);
 /// The first page of the list that the comparison reads.
 const ONE: ListPaging<'static> = ListPaging::Page { limit: 1, token: "" };
 
-/// The encoding of each resource, by the version of the API server. Each identity compares for itself, so that no
-/// tenant's missing permissions or objects decide for another.
+/// The encoding of each resource, by the version of the API server. No tenant decides for another: each identity
+/// compares for itself, and an object that cannot be read in protobuf counts only in the namespace of its profile.
 #[derive(Debug)]
-pub(super) struct ProtobufSupport(ExpiringCache<EncodingKey, MediaTypeChoice, ComparisonError>);
+pub(super) struct ProtobufSupport {
+    compared: ExpiringCache<EncodingKey, MediaTypeChoice, ComparisonError>,
+    unreadable: ExpiringCache<DeclaredKey, MediaTypeChoice>,
+}
+
+/// The key of an encoding, and the namespace of the profiles that declare the informer.
+type DeclaredKey = (EncodingKey, Option<Arc<str>>);
 
 type EncodingKey = (Identity, Resource, Arc<str>);
 
@@ -52,6 +58,8 @@ enum MediaTypeChoice {
 enum ComparisonError {
     /// The list has no object that can be stored.
     NoObject,
+    /// The object cannot be read in protobuf, for the reason in the text.
+    Unreadable(Box<str>),
     Failed,
 }
 
@@ -64,7 +72,10 @@ impl From<RequestFault> for ComparisonError {
 
 impl Default for ProtobufSupport {
     fn default() -> Self {
-        Self(ExpiringCache::new(MAX_REMEMBERED, REMEMBERED_FOR))
+        Self {
+            compared: ExpiringCache::new(MAX_REMEMBERED, REMEMBERED_FOR),
+            unreadable: ExpiringCache::new(MAX_REMEMBERED, REMEMBERED_FOR),
+        }
     }
 }
 
@@ -74,18 +85,29 @@ impl ProtobufSupport {
     async fn choose(
         &self,
         list_watch: &ListWatchClient,
-        of: EncodingKey,
+        of: DeclaredKey,
         within: Duration,
     ) -> MediaTypeChoice {
+        if let Some(known) = self.unreadable.get(&of) {
+            return known.value;
+        }
         let list_watch = list_watch.clone();
         let compare = async move {
             timeout(within, compare(list_watch)).await.unwrap_or(Err(ComparisonError::Failed))
         };
-        match self.0.get_or_fetch(&Handle::current(), of, None, || compare).await {
+        let compared = &self.compared;
+        match compared.get_or_fetch(&Handle::current(), of.0.clone(), None, || compare).await {
             Ok(entry) => entry.value,
+            Err(ComparisonError::Unreadable(problem)) => self.record_unreadable(of, &problem),
             Err(ComparisonError::NoObject) => MediaTypeChoice::Protobuf,
             Err(ComparisonError::Failed) => MediaTypeChoice::Json(None),
         }
+    }
+
+    fn record_unreadable(&self, of: DeclaredKey, problem: &str) -> MediaTypeChoice {
+        let choice = MediaTypeChoice::Json(Some(problem.into()));
+        self.unreadable.insert(of, choice.clone(), Instant::now());
+        choice
     }
 }
 
@@ -100,13 +122,14 @@ impl InformerTask {
         let version = shared.list_methods.version(&shared.operator).await.unwrap_or_default();
         let within = shared.timing.list_headers;
         self.server_version = version;
-        let choice = shared.protobuf.choose(&self.list_watch, self.encoding_key(), within).await;
+        let choice = shared.protobuf.choose(&self.list_watch, self.declared_key(), within).await;
         self.apply_choice(choice);
     }
 
-    fn encoding_key(&self) -> EncodingKey {
+    fn declared_key(&self) -> DeclaredKey {
         let key = &self.informer.key;
-        (key.identity.clone(), key.resource.clone(), Arc::clone(&self.server_version))
+        let of = (key.identity.clone(), key.resource.clone(), Arc::clone(&self.server_version));
+        (of, key.declared_in.clone())
     }
 
     fn apply_choice(&mut self, choice: MediaTypeChoice) {
@@ -123,14 +146,13 @@ impl InformerTask {
     }
 
     /// Records that `object` cannot be read in protobuf, so that later lists of the resource are in JSON. Only the log
-    /// contains the object's name, because profiles of other namespaces show the recorded problem too.
+    /// contains the object's name, because each profile that shares the informer shows the recorded problem.
     pub(super) fn fall_back_to_json(&mut self, object: &UndecodableObject) {
         tracing::warn!(
             informer = %self.informer.key, object = ?object.object, problem = &*object.problem,
             version = %self.server_version, "not readable in protobuf; reading this resource as JSON"
         );
-        let choice = MediaTypeChoice::Json(Some((*object.problem).into()));
-        self.shared.protobuf.0.insert(self.encoding_key(), choice.clone(), Instant::now());
+        let choice = self.shared.protobuf.record_unreadable(self.declared_key(), &object.problem);
         self.apply_choice(choice);
     }
 
@@ -198,7 +220,7 @@ async fn compare(mut list_watch: ListWatchClient) -> Result<MediaTypeChoice, Com
             body.to_json(&mut JsonBuffer::default()).map(<[u8]>::to_vec)
         }
         Err(DecodeError::NeedsJson(object)) => {
-            return Ok(MediaTypeChoice::Json(Some((*object.problem).into())));
+            return Err(ComparisonError::Unreadable((*object.problem).into()));
         }
         // The object is in JSON, which the server was not asked for.
         Err(DecodeError::Undecodable(_)) => None,
