@@ -73,12 +73,7 @@ fn is_small(text: &[u8]) -> Option<bool> {
                 OBJECT_BYTES
             }
             b'{' | b'[' | b'}' | b']' | b',' | b':' => {
-                match byte {
-                    b'{' | b'[' => depth += 1,
-                    b'}' | b']' => depth = depth.checked_sub(1)?,
-                    _ => {}
-                }
-                at.step();
+                step_nested(&mut at, byte, &mut depth)?;
                 match byte {
                     b'{' if at.peek()? != b'}' => OBJECT_BYTES,
                     b'[' if at.peek()? != b']' => LIST_BYTES,
@@ -109,6 +104,17 @@ pub(crate) fn has_unread_part(value: &Value) -> bool {
     }
 }
 
+/// Consumes `byte`, a bracket, comma or colon, and counts the nested lists and objects in `depth`.
+fn step_nested(at: &mut JsonCursor<'_>, byte: u8, depth: &mut usize) -> Option<()> {
+    match byte {
+        b'{' | b'[' => *depth += 1,
+        b'}' | b']' => *depth = depth.checked_sub(1)?,
+        _ => {}
+    }
+    at.step();
+    Some(())
+}
+
 /// Copies JSON, and replaces what `serde_json` rejects. Does not recurse.
 fn repair(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
@@ -121,12 +127,7 @@ fn repair(text: &[u8]) -> Option<Vec<u8>> {
                 out.extend_from_slice(UNREAD_JSON);
             }
             b'{' | b'[' | b'}' | b']' | b',' | b':' => {
-                match byte {
-                    b'{' | b'[' => depth += 1,
-                    b'}' | b']' => depth = depth.checked_sub(1)?,
-                    _ => {}
-                }
-                at.step();
+                step_nested(&mut at, byte, &mut depth)?;
                 out.push(byte);
             }
             _ => {
