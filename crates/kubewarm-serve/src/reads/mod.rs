@@ -186,11 +186,11 @@ impl ReadService {
         let found = found.map_err(|_damaged| StatusError::from(DamagedObjectError))?;
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         if found.is_none() {
-            self.check_complete(route, candidate)?;
             // The object was created after the lookup, or became decodable. A further attempt finds it.
             if reader.contains(&key.namespace, &key.name) {
                 return Err(ReadAttemptError::Disturbed);
             }
+            self.check_complete(route, candidate)?;
         }
         let (candidate, object) = match found {
             Some(object) => (candidate, object),
@@ -227,14 +227,12 @@ impl ReadService {
         route: &'r ReadCandidates<'_>,
         key: &ObjectKey,
     ) -> Option<(&'r CandidateInformer<'r>, Option<StoredObject>)> {
-        let may_answer = |it: &&CandidateInformer<'_>| {
-            route.is_current(it) && self.check_complete(route, it).is_ok()
-        };
-        route.candidates.iter().filter(may_answer).find_map(|candidate| {
+        let is_current = |it: &&CandidateInformer<'_>| route.is_current(it);
+        route.candidates.iter().filter(is_current).find_map(|candidate| {
             // A damaged object proves nothing, so the next store answers.
             let found = self.dependencies.catalog.reader(candidate.key)?.get_at(key).0.ok()?;
-            let is_proven = found.is_some() || self.check_complete(route, candidate).is_ok();
-            (is_proven && self.is_undisturbed(candidate)).then_some((candidate, found))
+            let is_complete = self.check_complete(route, candidate).is_ok();
+            (is_complete && self.is_undisturbed(candidate)).then_some((candidate, found))
         })
     }
 

@@ -178,8 +178,8 @@ impl ReadService {
     }
 
     /// Checks that the candidate informer's store lacks no requested object that exists at the API server. Call this
-    /// before and after reading the store: the informer reports an object before the store drops the object's last
-    /// state, and the report ends after the store has the next state.
+    /// after reading the store: the informer reports an object before the store drops the object's last state, and the
+    /// report ends after the store has the next state. So the check covers the reports before and after the read.
     ///
     /// # Errors
     ///
@@ -191,10 +191,11 @@ impl ReadService {
     ) -> Result<(), StatusError> {
         let request = route.request;
         let report = self.dependencies.reports.get_summary(candidate.key);
-        let all = report.map(|report| report.undecodable).unwrap_or_default();
+        let after = report.map(|report| report.undecodable).unwrap_or_default();
+        let mut all = candidate.report.undecodable.iter().chain(&*after);
         let scope = &candidate.authorized_scope;
         let namespace = scope.namespace().map(|it| &**it);
-        match all.iter().find(|object| object.is_in(namespace, scope.name())) {
+        match all.find(|object| object.is_in(namespace, scope.name())) {
             None => Ok(()),
             Some(undecodable) => {
                 let UndecodableObject { object, problem, .. } = undecodable;

@@ -101,7 +101,6 @@ impl ReadService {
         if watching.start == WatchStart::Now {
             return open(candidate, reader.follow_from_now(), None);
         }
-        self.check_complete(route, candidate)?;
         let query = route.query(candidate);
         let (selected, follower) = reader.select_and_follow(&query);
         let version = self.confirm(route, candidate, selected.version())?;
