@@ -7,10 +7,7 @@ use serde_json::Value;
 use crate::figures::undisturbed;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, message, problems};
-use crate::world::{Failure, Outcome, World, eventually};
-
-/// Timeout for recovery without a restart.
-const RECOVERY: Duration = Duration::from_mins(1);
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
 /// The time in which kubewarm must notice a lost permission: a review every 20 s, and a request.
 const NOTICED: Duration = Duration::from_secs(30);
@@ -59,7 +56,7 @@ fn a_refused_watch_affects_one_namespace_and_a_deleted_namespace_is_named() -> O
     world.cluster.apply(&list_only(refused))?;
 
     // Before that, all three namespaces were refused.
-    profile.await_that(RECOVERY, |profile| {
+    profile.await_that(SOON, |profile| {
         let words = ["Forbidden", "to watch configmaps", refused.as_str()];
         match problems(profile, "settings").as_slice() {
             [one] if informers(profile) == (2, 1) => {
@@ -71,14 +68,13 @@ fn a_refused_watch_affects_one_namespace_and_a_deleted_namespace_is_named() -> O
 
     let before = undisturbed(&operator, steady, "configmaps")?;
     profile.grant()?;
-    profile.await_condition("Ready", "True", None, RECOVERY)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
 
     world.cluster.apply(&held(doomed))?;
     let history = History::of(&profile)?;
     world.cluster.run(["delete", "namespace", doomed, "--wait=false"])?;
     await_no_bindings(&world, doomed)?;
-    let status =
-        profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), RECOVERY)?;
+    let status = profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), SOON)?;
     let found = problems(&status, "settings");
     assert!(
         matches!(found.as_slice(), [problem] if problem.starts_with(&format!("{doomed}: "))),
@@ -90,14 +86,14 @@ fn a_refused_watch_affects_one_namespace_and_a_deleted_namespace_is_named() -> O
     let phase = world.get("", "namespace", doomed)?;
     assert_eq!(phase["status"]["phase"], "Terminating", "the namespace still exists");
     release(&world, doomed)?;
-    eventually(RECOVERY, || {
+    eventually(SOON, || {
         let left = world.cluster.run(["get", "namespaces", "--output=name"])?;
         if left.contains(doomed) { Err(left.into()) } else { Ok(()) }
     })?;
     // The roles disappeared before the namespace. The status must not report that as missing
     // permissions.
-    profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;
-    profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), RECOVERY)?;
+    profile.await_condition("Authorized", "True", Some("Verified"), SOON)?;
+    profile.await_target("settings", ("Warm", "False", "NamespaceNotFound"), SOON)?;
     assert_eq!(undisturbed(&operator, steady, "configmaps")?, before, "it was affected");
     let statuses = history.end()?;
     assert!(statuses.len() > 1, "expected statuses from before and after the deletion");
@@ -125,7 +121,7 @@ fn release(world: &World, namespace: &str) -> Outcome {
 }
 
 fn await_no_bindings(world: &World, namespace: &str) -> Outcome {
-    eventually(RECOVERY, || {
+    eventually(SOON, || {
         let left = world.cluster.run(["get", "rolebindings", "-n", namespace, "--output=name"])?;
         if left.is_empty() { Ok(()) } else { Err(left.into()) }
     })
@@ -152,7 +148,7 @@ impl History {
             "json",
         ]);
         let history = Self { watch: watch.stdout(written.reopen()?).spawn()?, written };
-        eventually(RECOVERY, || {
+        eventually(SOON, || {
             if history.read()?.is_empty() { Err("no state yet".into()) } else { Ok(()) }
         })?;
         Ok(history)
@@ -194,16 +190,16 @@ fn a_terminating_namespace_is_left_out_before_its_roles_are_deleted() -> Outcome
     let profile = Profile::apply(&world, NAMESPACE, "settings", spec)?;
     profile.await_manifests()?;
     // The profile must list namespaces before the status names the roles inside them.
-    eventually(RECOVERY, || {
+    eventually(SOON, || {
         profile.grant()?;
         let found = profile.read()?;
         if informers(&found) == (2, 0) { Ok(()) } else { Err(format!("{found:#}").into()) }
     })?;
-    profile.await_condition("Ready", "True", None, RECOVERY)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
 
     world.cluster.apply(&held(&doomed))?;
     world.cluster.run(["delete", "namespace", &doomed, "--wait=false"])?;
-    profile.await_that(RECOVERY, |found| (informers(found) == (1, 0)).then_some(()))?;
+    profile.await_that(SOON, |found| (informers(found) == (1, 0)).then_some(()))?;
     await_no_bindings(&world, &doomed)?;
     let until = Instant::now() + NOTICED;
     while Instant::now() < until {
@@ -213,7 +209,7 @@ fn a_terminating_namespace_is_left_out_before_its_roles_are_deleted() -> Outcome
         assert!(!shown.1.contains(&doomed) && !shown.2.contains(&doomed), "{found:#}");
         std::thread::sleep(Duration::from_millis(500));
     }
-    profile.await_condition("Authorized", "True", Some("Verified"), RECOVERY)?;
+    profile.await_condition("Authorized", "True", Some("Verified"), SOON)?;
     let phase = world.get("", "namespace", &doomed)?;
     assert_eq!(phase["status"]["phase"], "Terminating", "the namespace still exists");
     let manifests = profile.read()?["status"]["access"].to_string();

@@ -7,9 +7,8 @@ use crate::api::{Served, Server, account};
 use crate::operator::Operator;
 use crate::profile::Profile;
 use crate::requests::requests;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 /// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
 /// The time for which a decision counts.

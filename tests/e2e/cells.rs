@@ -1,15 +1,12 @@
 //! The cells of custom columns have the same bytes as the API server's: for each type of column, with values of every
 //! type.
 
-use std::time::Duration;
-
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::api::Server;
-use crate::world::{Failure, Outcome, eventually};
+use crate::world::{Failure, Outcome, SOON, eventually};
 
-const SOON: Duration = Duration::from_secs(10);
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// The minimum number of values.
 const FEWEST: usize = 100;

@@ -14,14 +14,10 @@ use serde_json::Value;
 
 use crate::api::{HttpReply, Served, account};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_mins(1);
 /// Validity of a certificate that expires during a watch.
 const SHORT: Duration = Duration::from_secs(20);
-/// Timeout for the end of such a watch: 10 s in which a certificate's review counts, the next
-/// check, a busy machine.
-const ENDED: Duration = Duration::from_mins(2);
 
 /// A certificate authority of the test.
 struct TestAuthority {
@@ -199,7 +195,7 @@ fn expired_and_removed_certificates_are_rejected(
     let watch = short.watch("", &format!("{own}?watch=true"), "application/json")?;
     assert_eq!(watch.code, 200);
     assert!(!watch.is_over());
-    eventually(ENDED, || if watch.is_over() { Ok(()) } else { Err("still open".into()) })?;
+    eventually(SOON, || if watch.is_over() { Ok(()) } else { Err("still open".into()) })?;
     assert_eq!(short.ask("GET", own, &[])?.code, 401);
 
     // kubewarm rejects certificates of a removed CA, on open connections too.

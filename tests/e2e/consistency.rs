@@ -9,9 +9,8 @@ use crate::api::{HttpReply, Served, Server, account, let_read};
 use crate::figures::informer;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 /// Timeout for a state to become stale: ten times the staleness limit of the profiles.
 const LATER: Duration = Duration::from_secs(100);
 /// Writes, each followed by a read at once.

@@ -9,9 +9,8 @@ use crate::figures::informers;
 use crate::filling::fill;
 use crate::operator::Operator;
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const PATIENCE: Duration = Duration::from_mins(1);
 const OBJECTS: u64 = 3_000;
 /// Every namespace contains one `ConfigMap` without labels, `kube-root-ca.crt`.
 const ALL: (&str, u64) = ("", OBJECTS + 1);
@@ -60,7 +59,7 @@ fn see_replaced(
     new: TargetEdit,
     method: &str,
 ) -> Result<usize, Failure> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + SOON;
     let mut together = 0;
     loop {
         let mut found = informers(operator)?;
@@ -79,7 +78,7 @@ fn see_replaced(
         }
         together += usize::from(found.len() == 2 && !answers(new));
         if Instant::now() > deadline {
-            return Err(format!("{new:?} is not alone within {PATIENCE:?}: {found:#?}").into());
+            return Err(format!("{new:?} is not alone within {SOON:?}: {found:#?}").into());
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -106,7 +105,7 @@ fn edit(world: &World, operator: &Operator, namespace: &str, method: &str) -> Ou
     let mut old = asked(ALL, "Full");
     let profile = Profile::apply(world, namespace, "p", &old.spec())?;
     // The status may still be from the operator before.
-    eventually(PATIENCE, || {
+    eventually(SOON, || {
         let mut found = informers(operator)?;
         found.retain(|informer| {
             informer["namespace"] == namespace && informer["resource"] == "configmaps"
@@ -130,6 +129,6 @@ fn edit(world: &World, operator: &Operator, namespace: &str, method: &str) -> Ou
         assert!(together > 0, "{new:?} was complete at the first look");
         old = new;
     }
-    profile.await_condition("Ready", "True", None, PATIENCE)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
     Ok(())
 }

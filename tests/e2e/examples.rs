@@ -1,15 +1,14 @@
 //! The shipped examples with their shipped roles.
 
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::operator::Operator;
 use crate::profile::{Profile, message};
-use crate::world::{Failure, Outcome, World, file, yaml_files};
+use crate::world::{Failure, Outcome, SOON, World, file, yaml_files};
 
-const SOON: Duration = Duration::from_mins(2);
 /// The namespaces of the examples and of their targets. Two carry the label that one example
 /// selects.
 const CLUSTER: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: autoscaler}}

@@ -19,10 +19,9 @@ use tokio::task::JoinHandle;
 use crate::api::{Served, account, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 use crate::writers::{KINDS, WatchedKind, send, write};
 
-const SOON: Duration = Duration::from_secs(90);
 const WRITERS: usize = 6;
 /// The total number of writes that the API server accepts.
 const WRITES: usize = 2_400;

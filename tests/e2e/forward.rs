@@ -15,9 +15,8 @@ use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::tables::without_ages;
 use crate::user_limits;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 /// Timeout in which two successive answers must become equal.
 const SAME: Duration = Duration::from_secs(5);
 const WARM: &str = "{targets: [

@@ -12,9 +12,8 @@ use crate::api::{Served, Server, account};
 use crate::cutter;
 use crate::figures::Exposition;
 use crate::operator::Operator;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 /// Longer than the time for which kubewarm caches a review.
 const SILENCE: Duration = Duration::from_secs(11);
 

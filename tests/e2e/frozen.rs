@@ -7,9 +7,8 @@ use crate::figures::{Exposition, informers};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::requests::{overlap, requests};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_mins(1);
 const SILENCE: Duration = Duration::from_mins(2);
 /// The staleness limit, which passes in the middle of the silence. Checks of silent informers run
 /// one after another, so a much lower limit would be too short for a hundred informers.
@@ -82,7 +81,7 @@ fn a_silent_server_causes_no_list_and_a_restarted_one_no_herd() -> Outcome {
     assert!(was_stale, "never Fresh=False");
     world.cluster.apiserver().thaw()?;
     // The next bookmarks may take a minute, and checks of silent informers run one after another.
-    eventually(2 * SOON, || {
+    eventually(SOON, || {
         if has_status(&operator, "Ready", "True")? { Ok(()) } else { Err("not Ready".into()) }
     })?;
     profile.await_condition("Ready", "True", None, SOON)?;
@@ -129,6 +128,6 @@ fn a_silent_server_causes_no_list_and_a_restarted_one_no_herd() -> Outcome {
     // Per informer up to three watches: one before the server has its roles, one that is refused,
     // one that lasts.
     assert!((CELLS..=3 * CELLS + 10).contains(&watches), "{counts}");
-    profile.await_condition("Ready", "True", None, 2 * SOON)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
     Ok(())
 }

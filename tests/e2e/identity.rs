@@ -7,10 +7,8 @@ use serde_json::Value;
 use crate::figures::{informer, informers, undisturbed};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, problems};
-use crate::world::{Failure, Outcome, World, eventually, file};
+use crate::world::{Failure, Outcome, SOON, World, eventually, file};
 
-/// Timeout for a refused informer: two retries, and time for a busy machine.
-const SOON: Duration = Duration::from_mins(1);
 /// The API server accepts a token for ten seconds after its account is deleted.
 const REMEMBERED: Duration = Duration::from_secs(12);
 
@@ -213,7 +211,7 @@ fn a_planned_profile_is_checked_again_and_again_with_one_token() -> Outcome {
     apply(&profile, "manifests")?;
     profile.await_condition("Authorized", "True", Some("Verified"), SOON)?;
     let who = format!("system:serviceaccount:{home}:reader");
-    let tokens = eventually(SOON * 2, || match tokens_and_reviews(&world, &who)? {
+    let tokens = eventually(SOON, || match tokens_and_reviews(&world, &who)? {
         (tokens, reviews) if reviews >= 3 => Ok(tokens),
         found => Err(format!("{found:?} tokens and reviews").into()),
     })?;

@@ -1,16 +1,12 @@
 //! Reads by declared indexes, compared with the API server's answers to equivalent selectors.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::api::{Served, Server, Watch};
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::reads::{names, printed};
-use crate::world::{Outcome, World, eventually};
-
-const SOON: Duration = Duration::from_secs(30);
+use crate::world::{Outcome, SOON, World, eventually};
 
 /// Needs a namespace with labelled pods on a node, and the profile `everything` in the operator's
 /// namespace, which declares indexes of pods.

@@ -1,13 +1,9 @@
 //! CustomResourceDefinitions that are created and deleted while kubewarm runs.
 
-use std::time::Duration;
-
 use crate::figures::undisturbed;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Outcome, PARTS, World};
-
-const SOON: Duration = Duration::from_mins(1);
+use crate::world::{Outcome, PARTS, SOON, World};
 
 #[test]
 fn a_new_kind_is_warmed_a_deleted_one_is_reported_and_others_are_unaffected() -> Outcome {

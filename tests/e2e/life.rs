@@ -7,9 +7,7 @@ use serde_json::Value;
 
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Outcome, World, eventually, file};
-
-const SOON: Duration = Duration::from_mins(1);
+use crate::world::{Outcome, SOON, World, eventually, file};
 
 #[test]
 fn the_quickstart_becomes_ready_and_prints_every_column() -> Outcome {

@@ -2,7 +2,6 @@
 //! else.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -10,9 +9,8 @@ use crate::figures::{Exposition, Kept, informers};
 use crate::filling::fill;
 use crate::operator::{Operator, Running};
 use crate::profile::{Profile, message, number_before, problems, since, target};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const PATIENCE: Duration = Duration::from_mins(1);
 const CONFIG_MAPS: usize = 400;
 /// Objects that take about 2.3 MiB in all.
 const MANY: usize = 2_500;
@@ -35,15 +33,15 @@ async fn a_kind_beyond_its_limit_stops_during_its_list_without_affecting_others(
     let limited = format!("{{{TARGETS}, limits: {{maxObjects: 100}}}}");
     let profile = Profile::apply(&world, &namespace, "limited", &limited)?;
     let at = ("WithinLimits", "False", "ObjectsExceeded");
-    let seen = profile.await_target("big", at, PATIENCE)?;
+    let seen = profile.await_target("big", at, SOON)?;
     let text = problems(&seen, "big").join("\n");
     let reached = text.split("stopped at ").nth(1).and_then(|rest| rest.split(' ').next());
     let reached: usize = reached.ok_or_else(|| text.clone())?.parse()?;
     assert!((101..200).contains(&reached), "{text}");
     assert!(text.contains("spec.limits.maxObjects"), "{text}");
-    let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
+    let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), SOON)?;
     assert_eq!(target(&seen, "big").ok_or("no target")?["informers"]["limited"], 1);
-    profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
+    profile.await_target("small", ("Warm", "True", "Synced"), SOON)?;
     let mut found = informers(&operator)?;
     found.retain(|informer| is_big(informer, &namespace));
     assert_eq!(found, [] as [Value; 0], "the informer still exists");
@@ -52,14 +50,14 @@ async fn a_kind_beyond_its_limit_stops_during_its_list_without_affecting_others(
 
     // The limit does not affect another profile's informer of the same kind.
     let other = Profile::apply(&world, &namespace, "unlimited", &format!("{{{TARGETS}}}"))?;
-    other.await_condition("Ready", "True", None, PATIENCE)?;
+    other.await_condition("Ready", "True", None, SOON)?;
     let seen = profile.read()?;
     assert_eq!(target(&seen, "big").ok_or("no target")?["objects"], 0, "{seen:#}");
 
     let raised = format!("{{{TARGETS}, limits: {{maxObjects: 1000}}}}");
     Profile::apply(&world, &namespace, "limited", &raised)?;
-    profile.await_condition("Ready", "True", None, PATIENCE)?;
-    profile.await_condition("WithinLimits", "True", Some("BelowLimits"), PATIENCE)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    profile.await_condition("WithinLimits", "True", Some("BelowLimits"), SOON)?;
     Ok(())
 }
 
@@ -72,20 +70,20 @@ async fn a_kind_beyond_its_memory_limit_is_stopped_and_the_recommended_limit_is_
     fill(world, &namespace, MANY).await?;
     let spec = |memory: &str| format!("{{{TARGETS}, limits: {{maxMemory: {memory}}}}}");
     let profile = Profile::apply(world, &namespace, "heavy", &spec("1Mi"))?;
-    profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
-    let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
+    profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), SOON)?;
+    let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), SOON)?;
     let text = message(&seen, "WithinLimits");
     for part in
         ["target \"big\"", "stopped at ", "spec.limits.maxMemory allows the whole profile 1Mi"]
     {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
-    profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
+    profile.await_target("small", ("Warm", "True", "Synced"), SOON)?;
 
     let enough = number_before(text, "Mi would be enough")?;
     Profile::apply(world, &namespace, "heavy", &spec(&format!("{enough}Mi")))?;
-    profile.await_condition("WithinLimits", "True", Some("BelowLimits"), PATIENCE)?;
-    profile.await_condition("Ready", "True", None, PATIENCE)?;
+    profile.await_condition("WithinLimits", "True", Some("BelowLimits"), SOON)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
     Ok(())
 }
 
@@ -101,15 +99,15 @@ async fn a_namespace_beyond_its_quota_does_not_affect_others() -> Outcome {
     Operator::grant_reading(&world)?;
     let spec = format!("{{{TARGETS}}}");
     let other = Profile::apply(&world, &modest, "modest", &spec)?;
-    let before = other.await_condition("Ready", "True", None, PATIENCE)?;
+    let before = other.await_condition("Ready", "True", None, SOON)?;
 
     let profile = Profile::apply(&world, &greedy, "greedy", &spec)?;
-    profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), PATIENCE)?;
-    let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), PATIENCE)?;
+    profile.await_target("big", ("WithinLimits", "False", "MemoryExceeded"), SOON)?;
+    let seen = profile.await_condition("Ready", "False", Some("LimitExceeded"), SOON)?;
     let text = problems(&seen, "big").join("\n");
     let share = "the limit of all profiles in the namespace is 2Mi (--namespace-quota of the memory for stores)";
     assert!(text.contains(share) && text.contains("Mi would be enough"), "{text}");
-    profile.await_target("small", ("Warm", "True", "Synced"), PATIENCE)?;
+    profile.await_target("small", ("Warm", "True", "Synced"), SOON)?;
 
     let after = other.read()?;
     let ready = |profile: &Value| since(profile, "Ready").cloned();
@@ -163,30 +161,30 @@ fn idle_informers_stay_within_the_namespace_quota_and_do_not_delay_the_start() -
     let limits = ["--memory-limit", "64Mi"];
     let operator = Operator::start_with(&world, &limits)?;
     let other = Profile::apply(&world, &calm, "other", &format!("{{{TARGETS}}}"))?;
-    other.await_condition("Ready", "True", None, PATIENCE)?;
+    other.await_condition("Ready", "True", None, SOON)?;
     let before = Kept::read(&operator)?;
     world.cluster.apply(&crowd(&crowded)?)?;
     // The namespace may use 12 MiB. Half of it is enough for eleven profiles with 352 targets, and the rest for at most
     // 96 informers. Further profiles and targets are left out in order of arrival.
     let last = Profile { world: &world, namespace: &crowded, name: "p99" };
-    last.await_condition("WithinLimits", "False", Some("LimitExceeded"), 3 * PATIENCE)?;
+    last.await_condition("WithinLimits", "False", Some("LimitExceeded"), SOON)?;
     let is_full = || {
         let metric = Exposition::read(&operator)?.sum("kubewarm_limit_rejections_total", &[]);
         let most = f64::from(300 - 96);
         if metric >= most { Ok(()) } else { Err(format!("{metric} of {most} are stopped").into()) }
     };
-    eventually(3 * PATIENCE, is_full)?;
+    eventually(SOON, is_full)?;
     let mut found = informers(&operator)?;
     found.retain(|informer| informer["namespace"] == crowded);
     assert!((40..=96).contains(&found.len()), "{} informers", found.len());
     let after = Kept::read(&operator)?;
     let grown = after.peak_kib.saturating_sub(before.resident_kib);
     assert!(grown < GROWTH_KIB, "{grown} KiB: {before:?}, then {after:?}");
-    other.await_condition("Ready", "True", None, PATIENCE)?;
+    other.await_condition("Ready", "True", None, SOON)?;
     operator.process.term()?;
 
     let again = Operator::start_with(&world, &limits)?;
-    eventually(PATIENCE, || match again.ask("/readyz")? {
+    eventually(SOON, || match again.ask("/readyz")? {
         (200, _) => Ok(()),
         (code, text) => Err(format!("{code}: {text}").into()),
     })

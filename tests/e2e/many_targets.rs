@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::operator::Operator;
 use crate::profile::Profile;
-use crate::world::{Outcome, World};
+use crate::world::{Outcome, SOON, World};
 
-const PATIENCE: Duration = Duration::from_mins(2);
 const TARGETS: usize = 128;
 /// Namespaced kinds of several API groups.
 const KINDS: [&str; 8] = [
@@ -46,7 +44,7 @@ fn a_profile_with_128_targets_gets_a_status_manifests_and_warm_targets() -> Outc
     let profile = Profile::apply(&world, &team, "all", &spec()?)?;
     profile.await_manifests()?;
     // The access checks of 128 informers of one namespace take some seconds.
-    profile.await_that(PATIENCE, |profile| {
+    profile.await_that(SOON, |profile| {
         let rules = profile.pointer("/status/access/missing/0/rules")?.as_array()?;
         let resources = rules.iter().filter_map(|rule| rule["resources"].as_array());
         let missing: BTreeSet<_> = resources.flatten().filter_map(Value::as_str).collect();
@@ -54,7 +52,7 @@ fn a_profile_with_128_targets_gets_a_status_manifests_and_warm_targets() -> Outc
     })?;
 
     profile.grant()?;
-    let seen = profile.await_condition("Ready", "True", None, PATIENCE)?;
+    let seen = profile.await_condition("Ready", "True", None, SOON)?;
     let targets = seen.pointer("/status/targets").and_then(Value::as_array);
     assert_eq!(targets.map(Vec::len), Some(TARGETS));
     assert_eq!(seen["status"]["warmTargets"], "128/128", "{seen:#}");

@@ -1,16 +1,14 @@
 //! kubewarm with `--watch-namespaces`, whose account has only Roles.
 
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::api::{Served, Server, account, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, message};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const LIMIT: Duration = Duration::from_mins(1);
 const PODS: &str = "{targets: [{name: pods, resource: pods}]}";
 /// Targets that need a ClusterRole.
 const WIDE: &str = "{targets: [
@@ -62,7 +60,7 @@ fn cluster_roles(world: &World) -> Result<Vec<String>, Failure> {
 fn make_ready(profile: &Profile<'_>) -> Outcome {
     profile.await_manifests()?;
     profile.grant()?;
-    profile.await_condition("Ready", "True", None, LIMIT)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
     Ok(())
 }
 
@@ -102,12 +100,12 @@ fn without_any_cluster_role_profiles_of_the_named_namespaces_become_ready() -> O
 
     let wide = Profile::apply(&world, NAMESPACE, "wide", WIDE)?;
     for target in ["all", "nodes", "chosen"] {
-        wide.await_target(target, ("Accepted", "False", "ScopeNotAvailable"), LIMIT)?;
+        wide.await_target(target, ("Accepted", "False", "ScopeNotAvailable"), SOON)?;
     }
-    let refused = wide.await_condition("Accepted", "False", Some("ScopeNotAvailable"), LIMIT)?;
+    let refused = wide.await_condition("Accepted", "False", Some("ScopeNotAvailable"), SOON)?;
     assert!(message(&refused, "Accepted").contains("ClusterRole"), "{refused:#}");
 
-    eventually(LIMIT, || {
+    eventually(SOON, || {
         let (code, page) = operator.ask("/readyz?verbose")?;
         let is_named = |name: &str| {
             page.lines().any(|line| {
@@ -126,7 +124,7 @@ fn without_any_cluster_role_profiles_of_the_named_namespaces_become_ready() -> O
     let late = Profile::apply(&world, &other, "late", PODS)?;
     assert!(late.read()?.get("status").is_none());
     grant_roles(&world, &other)?;
-    late.await_that(LIMIT, |profile| profile.get("status").map(drop))?;
+    late.await_that(SOON, |profile| profile.get("status").map(drop))?;
     make_ready(&late)?;
 
     // Roles are enough for the lease and the Events.
@@ -137,12 +135,12 @@ fn without_any_cluster_role_profiles_of_the_named_namespaces_become_ready() -> O
     // kubewarm notices a revoked permission without a permission to send reviews.
     world.cluster.run(["delete", "rolebinding", "--all", "-n", &shop])?;
     grant_roles(&world, &shop)?;
-    profile.await_condition("Authorized", "False", None, LIMIT)?;
+    profile.await_condition("Authorized", "False", None, SOON)?;
     assert_eq!(cluster_roles(&world)?, Vec::<String>::new());
 
     let _second = Operator::launch(&world, "pod-b", &flag)?;
     assert!(operator.process.term()?.success());
-    eventually(LIMIT, || match &*leader(&world)? {
+    eventually(SOON, || match &*leader(&world)? {
         "pod-b" => Ok(()),
         other => Err(format!("{other:?} leads").into()),
     })
@@ -161,7 +159,7 @@ fn a_namespace_that_cannot_be_listed_any_more_keeps_its_profiles_and_delays_no_o
     // An open watch continues after its Role is deleted, so the restart closes the connection.
     world.cluster.apiserver().kill()?;
     world.cluster.apiserver().start()?;
-    eventually(LIMIT, || {
+    eventually(SOON, || {
         let (_, page) = operator.ask("/readyz?verbose")?;
         if page.contains("profiles not listed: 1 ") { Ok(()) } else { Err(page.into()) }
     })?;
@@ -182,7 +180,7 @@ fn custom_resources_are_served_after_their_group_is_configured() -> Outcome {
     let world = World::with_roles()?;
     world.cluster.apply(PAINTS)?;
     world.cluster.run(["wait", "--for=condition=Established", "crd/paints.example.com"])?;
-    eventually(LIMIT, || Ok(world.cluster.run(["get", "paints", "-A"])?))?;
+    eventually(SOON, || Ok(world.cluster.run(["get", "paints", "-A"])?))?;
     let shop = world.namespace("shop")?;
     let paint = format!(
         "{{apiVersion: example.com/v1, kind: Paint, metadata: {{name: wall, namespace: {shop}}}, \
@@ -195,7 +193,7 @@ fn custom_resources_are_served_after_their_group_is_configured() -> Outcome {
     let all = format!("/apis/example.com/v1/namespaces/{shop}/paints");
     let (one, selected) = (format!("{all}/wall"), format!("{all}?fieldSelector=spec.tone%3Dred"));
     let api = Server::api(&world)?;
-    eventually(LIMIT, || match api.get(&token, &selected)?.code {
+    eventually(SOON, || match api.get(&token, &selected)?.code {
         200 => Ok(()),
         code => Err(format!("{code}").into()),
     })?;
@@ -215,7 +213,7 @@ fn custom_resources_are_served_after_their_group_is_configured() -> Outcome {
     let named = [&watched[..], &["--serve-aggregated-groups=example.com"]].concat();
     let served = Served::start_as_granted(&world, "pod-b", &named)?;
     let reads = served.server()?;
-    let list = eventually(LIMIT, || {
+    let list = eventually(SOON, || {
         let reply = reads.get(&token, &all)?;
         if reply.code == 200 { Ok(reply.json()) } else { Err(format!("{reply:?}").into()) }
     })?;

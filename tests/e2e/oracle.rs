@@ -14,10 +14,9 @@ use kubewarm_client::{ApiServerConnection, ConnectionOptions, NamespaceBuckets};
 use tokio_util::sync::CancellationToken;
 
 use crate::contents::{difference, held, listed, look, states};
-use crate::world::{Failure, Outcome, PARTS, World, eventually};
+use crate::world::{Failure, Outcome, PARTS, SOON, World, eventually};
 use crate::writers::{KINDS, WatchedKind, write};
 
-const SOON: Duration = Duration::from_mins(1);
 const WRITERS: usize = 16;
 /// The total number of writes that the API server accepts.
 const WRITES: usize = 3_000;

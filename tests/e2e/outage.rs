@@ -1,15 +1,12 @@
 //! API servers that restart or return with older data. kubewarm serves its stores meanwhile, then
 //! delivers and counts what it missed.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::operator::Operator;
 use crate::profile::{Profile, target};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_mins(1);
 /// A profile with two informers.
 const SETTINGS: &str = "{targets: [{name: settings, resource: configmaps},
   {name: accounts, resource: serviceaccounts}]}";

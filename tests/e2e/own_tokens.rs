@@ -7,9 +7,8 @@ use serde_json::json;
 
 use crate::api::{HttpReply, Served, Server, Watch, account, let_read};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 /// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(30);
 /// Timeout for a deleted account. The API server accepts its token for 10 s, and kubewarm's

@@ -3,17 +3,14 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::figures;
 use crate::operator::{NAMESPACE, Operator, Running};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-/// Timeout. Compression and dictionary training are slow in an unoptimised build.
-const SOON: Duration = Duration::from_mins(5);
 /// More objects than a forecast reads.
 const OBJECTS: usize = 1_500;
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World};
+use crate::world::{Failure, Outcome, SOON, World};
 
-const SOON: Duration = Duration::from_mins(1);
 /// The flag in printed commands if the user named no operator namespace.
 const UNNAMED: &str = "--operator-namespace NAMESPACE";
 

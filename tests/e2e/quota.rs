@@ -7,9 +7,8 @@ use std::time::Duration;
 use crate::figures::informers;
 use crate::operator::Operator;
 use crate::profile::{Profile, message};
-use crate::world::{Outcome, World, eventually, file};
+use crate::world::{Outcome, SOON, World, eventually, file};
 
-const SOON: Duration = Duration::from_mins(2);
 /// The limit of 100 profiles in a namespace, and two more.
 const PROFILES: usize = 102;
 const SPEC: &str = "{targets: [{name: settings, resource: configmaps}]}";

@@ -18,13 +18,10 @@ use crate::readers;
 use crate::replay::{self, Players, replay, replay_random};
 use crate::token_audience;
 use crate::user_limits;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 /// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
-/// Timeout for object counts in a status: twice the minute in which kubewarm writes them.
-const WRITTEN: Duration = Duration::from_mins(2);
 /// The number of random requests, which take about 20 s. The test in `slow/replay.rs` sends many more.
 const RANDOM_REQUESTS: usize = 2_000;
 /// Targets for reads of the whole cluster, in the operator's namespace, in addition to
@@ -162,7 +159,7 @@ fn the_status_contains_read_latencies(scene: &ReadFixture) -> Outcome {
         let took = target(profile, "settings")?.pointer("/latencyMilliseconds/read")?;
         Some((took["p50"].as_u64()?, took["p99"].as_u64()?))
     };
-    let timed = profile.await_that(WRITTEN, |profile| took(profile).map(drop))?;
+    let timed = profile.await_that(SOON, |profile| took(profile).map(drop))?;
     let (half, most) = took(&timed).ok_or("no times")?;
     assert!(half <= most, "{half} ms, {most} ms");
     Ok(())

@@ -1,13 +1,10 @@
 //! CustomResourceDefinitions that are edited while their objects are warm.
 
-use std::time::Duration;
-
 use crate::figures::{Exposition, informers};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, since, target};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_mins(1);
 const PARTS: &[&str] = &[r#"resource="parts""#];
 const SETTINGS: &[&str] = &[r#"resource="configmaps""#];
 /// A default that is long enough to be visible in the size of a store.

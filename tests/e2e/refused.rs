@@ -2,15 +2,13 @@
 //! parallel lists.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use crate::filling::fill;
 use crate::operator::{NAMESPACE, Operator, Running};
 use crate::profile::{Profile, message};
 use crate::requests::{OperatorRequest, overlap, requests};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_mins(2);
 /// Informers of one profile, and the limit for all profiles of one namespace.
 const CROWD: usize = 500;
 const TOGETHER: usize = 1_000;

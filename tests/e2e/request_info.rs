@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 use std::{env, thread};
 
 use fastrand::Rng;
@@ -13,9 +12,8 @@ use testbed::GoClients;
 use crate::api::{Served, Server, account};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Outcome, World, eventually};
+use crate::world::{Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 const TARGETS: usize = 100_000;
 const GROUPS: [&str; 7] = [
     "/api",

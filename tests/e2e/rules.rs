@@ -9,14 +9,10 @@ use serde_json::{Value, json};
 use crate::figures::informers;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-/// Timeout: the next review after at most 22 s, two requests 3 s apart, and the write of the
-/// status.
-const SOON: Duration = Duration::from_secs(45);
 /// The time after which kubewarm has reviewed every namespace again.
 const REVIEWED: Duration = Duration::from_secs(26);
-const READY: Duration = Duration::from_mins(1);
 /// A spec that needs every sort of rule: for named, selected and all namespaces, for cluster-scoped
 /// kinds, for one name, and an elevated one.
 fn spec(near: &str, far: &str) -> String {
@@ -100,12 +96,12 @@ fn removing_any_rule_of_the_manifests_breaks_exactly_its_informers() -> Outcome 
     // kubewarm needs permission to list namespaces before the status contains the roles for
     // selected ones.
     profile.grant()?;
-    profile.await_that(READY, |found| {
+    profile.await_that(SOON, |found| {
         let printed = found.pointer("/status/access/manifests")?.as_str()?;
         printed.contains("target:chosen").then_some(())
     })?;
     profile.grant()?;
-    let ready = profile.await_condition("Ready", "True", None, READY)?;
+    let ready = profile.await_condition("Ready", "True", None, SOON)?;
 
     let all = documents(&ready)?;
     let mut tested = BTreeSet::new();
@@ -150,7 +146,7 @@ fn removing_any_rule_of_the_manifests_breaks_exactly_its_informers() -> Outcome 
         still if still.is_empty() => Ok(()),
         still => Err(format!("{still:?} stay blocked").into()),
     })?;
-    profile.await_condition("Ready", "True", None, READY)?;
+    profile.await_condition("Ready", "True", None, SOON)?;
     let every = json!([
         format!("{near}/configmaps"),
         format!("{near}/deployments"),

@@ -7,9 +7,7 @@ use serde_json::Value;
 use crate::figures::{Exposition, informers};
 use crate::operator::{NAMESPACE, Operator, Running};
 use crate::profile::{Profile, target};
-use crate::world::{Failure, Outcome, eventually};
-
-const SOON: Duration = Duration::from_mins(1);
+use crate::world::{Failure, Outcome, SOON, eventually};
 
 /// Waits until `show` returns these texts for the informers of a resource.
 fn await_informers(

@@ -11,9 +11,8 @@ use crate::api::{Served, Server, Watch, account, api_kubectl, let_read};
 use crate::cells;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually, file};
+use crate::world::{Failure, Outcome, SOON, World, eventually, file};
 
-const SOON: Duration = Duration::from_mins(1);
 const SOON_SAME: Duration = Duration::from_secs(5);
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\

@@ -1,15 +1,13 @@
 //! A tenant's influence on other tenants, and what its profiles can reveal about other namespaces.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::operator::Operator;
 use crate::profile::{Profile, problems};
-use crate::world::{Outcome, World};
+use crate::world::{Outcome, SOON, World};
 
-const SOON: Duration = Duration::from_mins(1);
 /// The most problems in a target's status.
 const PROBLEMS: usize = 16;
 

@@ -3,14 +3,12 @@
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 const STATUS: &str = r#"{"status": {"observedGeneration": 1, "warmTargets": "WARM",
   "conditions": [{"type": "Ready", "status": "False", "reason": "TargetsNotWarm", "message":
   "a message that is longer than the terminal is wide, so that it takes two lines of it",

@@ -10,9 +10,8 @@ use crate::api::{HttpReply, Served, Server, Watch, account, api_kubectl, let_rea
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, problems};
 use crate::tables::{printed, seconds};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_mins(1);
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";

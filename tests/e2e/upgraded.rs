@@ -3,15 +3,13 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::operator::Operator;
 use crate::profile::{Profile, target};
-use crate::world::{Failure, Outcome, World, eventually, file};
+use crate::world::{Failure, Outcome, SOON, World, eventually, file};
 
-const SOON: Duration = Duration::from_mins(1);
 const SPEC: &str = "{targets: [{name: accounts, resource: serviceaccounts},
   {name: settings, resource: configmaps, indexes: [{name: a, fieldPath: metadata.labels.a}]}]}";
 

@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::api::{HttpReply, Served, Watch};
-use crate::world::{Failure, Outcome, eventually};
+use crate::world::{Failure, Outcome, SOON, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 /// More requests than the 100 that one caller may have at once.
 const CROWD: usize = 120;
 const AGAIN: Duration = Duration::from_millis(100);

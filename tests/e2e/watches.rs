@@ -11,9 +11,8 @@ use crate::audience::{Audience, WATCHES};
 use crate::figures::{Exposition, Kept};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, target};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
 const EVERYTHING: &str = "{freshness: {consistencyCheckPeriodSeconds: 1}, targets: [
   {name: settings, resource: configmaps, scope: {type: AllNamespaces}, projection: {managedFields: Keep}},
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}, projection: {managedFields: Keep}}]}";
@@ -21,9 +20,6 @@ const EVERYTHING: &str = "{freshness: {consistencyCheckPeriodSeconds: 1}, target
 const BRIEF: u64 = 8;
 /// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(30);
-/// Timeout for a few events on a thousand watches: far more than ten times what a debug build
-/// takes.
-const RECEIVED: Duration = Duration::from_mins(1);
 /// Limit for the memory of an idle watch in KiB: ten times the value for many watches over one
 /// connection.
 const IDLE_KIB: u64 = 64;
@@ -247,7 +243,7 @@ fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &WatchFixt
             assert_eq!(api.write(writer, ("PATCH", &format!("{all}/small")), &small)?.code, 200);
         }
         // Waits for the readers, because a debug build is slow.
-        audience.await_events(2 + 3 * (number + 1), RECEIVED)?;
+        audience.await_events(2 + 3 * (number + 1), SOON)?;
     }
     for name in ["small", "large"] {
         let path = format!("{all}/{name}");
@@ -257,7 +253,7 @@ fn a_watch_that_is_not_read_is_closed_without_affecting_others(scene: &WatchFixt
         let events = truth.events();
         if events.len() == 124 { Ok(events) } else { Err(format!("{}", events.len()).into()) }
     })?;
-    audience.await_events(events.len(), RECEIVED)?;
+    audience.await_events(events.len(), SOON)?;
     audience.check_events(&events)?;
     eventually(SOON, || {
         let events = quick.events();
@@ -499,7 +495,7 @@ fn the_last_bookmark_comes_before_the_end(scene: &WatchFixture) -> Outcome {
         expected.push((path, accept, without_place(&mark)));
     }
     // The process may stand still on a busy machine and send no bookmark, so the test tries again.
-    eventually(RECEIVED, || {
+    eventually(SOON, || {
         let mut watches = Vec::new();
         for (path, accept, bookmark) in &expected {
             let since = version(&reads.get(token, path)?.json())?;

@@ -21,6 +21,10 @@ pub(crate) type Failure = Box<dyn Error>;
 /// The result of a test.
 pub(crate) type Outcome = Result<(), Failure>;
 
+/// Timeout for what happens within seconds on an idle machine. Six tests at a time on two busy processors
+/// need minutes.
+pub(crate) const SOON: Duration = Duration::from_mins(10);
+
 /// A kind that accepts any object.
 pub(crate) const PARTS: &str = "apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

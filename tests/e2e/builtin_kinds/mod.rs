@@ -12,10 +12,8 @@ use crate::figures::Exposition;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::replay::{AGGREGATED, Players};
-use crate::world::{Failure, Outcome, World, eventually, file};
+use crate::world::{Failure, Outcome, SOON, World, eventually, file};
 
-/// Timeout for the first lists, in an unoptimised build.
-const WARM: Duration = Duration::from_mins(2);
 /// Timeout for equal answers: kubewarm receives a change a moment after the API server.
 const SOON_SAME: Duration = Duration::from_secs(10);
 /// The fewest kinds, each version of a kind counted separately.
@@ -108,7 +106,7 @@ fn every_builtin_kind_is_equal_in_both_encodings() -> Outcome {
     drop(watches);
     served.operator.process.restart()?;
     let is_warm = || kinds.iter().try_for_each(|kind| players.now(&kind.path()).map(drop));
-    eventually(WARM, is_warm)?;
+    eventually(SOON, is_warm)?;
     differences.extend(compare_reads(&players, &kinds, &samples)?);
     let watches = open_watches(&players, &kinds)?;
     change_and_delete(&players, &samples)?;
@@ -174,7 +172,7 @@ fn warm(world: &World, kinds: &[BuiltinKind]) -> Outcome {
         profiles.push(Profile::apply(world, NAMESPACE, name, &spec)?);
     }
     for profile in profiles {
-        profile.await_condition("Ready", "True", None, WARM)?;
+        profile.await_condition("Ready", "True", None, SOON)?;
     }
     Ok(())
 }

@@ -10,14 +10,12 @@ mod troubles;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use crate::api::{Served, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, PARTS, World};
+use crate::world::{Failure, Outcome, PARTS, SOON, World};
 
-const SOON: Duration = Duration::from_mins(1);
 /// The profile of all clients, in the operator's namespace, so that it serves every namespace.
 const PROFILE: &str = "{freshness: {maxStalenessSeconds: 600}, targets: [
   {name: settings, resource: configmaps, scope: {type: AllNamespaces}},

@@ -1,7 +1,5 @@
 //! Clients stay consistent while servers, profiles and permissions change.
 
-use std::time::Duration;
-
 use serde_json::json;
 use testbed::GoClients;
 
@@ -12,8 +10,6 @@ use crate::figures::informers;
 use crate::operator::Operator;
 use crate::world::{Failure, Outcome, eventually};
 
-/// Timeout for clients whose backoff grows with each failure.
-const LIMIT: Duration = Duration::from_mins(3);
 const WRITES: u32 = 10_000;
 /// Writes before, during and after each disturbance.
 const SOME: u32 = 150;
@@ -49,9 +45,9 @@ impl Clients {
     /// Waits until all clients hold the objects of the API server.
     fn agree(&mut self, when: &str) -> Outcome {
         for followers in &mut self.go {
-            followers.agree(when, LIMIT.as_secs())?;
+            followers.agree(when, SOON.as_secs())?;
         }
-        self.rust.agree(when, LIMIT)
+        self.rust.agree(when, SOON)
     }
 }
 

@@ -14,9 +14,8 @@ use serde_json::{Value, json};
 
 use crate::figures::{Exposition, Kept, informers};
 use crate::operator::{NAMESPACE, Operator};
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SOON: Duration = Duration::from_secs(40);
 const NAMESPACES: usize = 50;
 /// Parallel writers.
 const HANDS: usize = 16;
@@ -206,7 +205,7 @@ async fn a_thousand_profiles_leave_nothing_behind_after_their_deletion() -> Outc
     let middle = Kept::read(&operator)?.resident_kib;
     author.round(&operator, 520..1_020).await?;
 
-    eventually(2 * SOON, || Rest::read(&operator)?.is_as(&before))?;
+    eventually(SOON, || Rest::read(&operator)?.is_as(&before))?;
     let end = Kept::read(&operator)?.resident_kib;
     assert!(end <= middle + middle / 5, "resident memory grew from {middle} to {end} KiB");
 

@@ -11,10 +11,9 @@ use crate::api::Served;
 use crate::cutter;
 use crate::operator::Operator;
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually, file};
+use crate::world::{Failure, Outcome, SOON, World, eventually, file};
 
 const DASHBOARDS: [&str; 3] = ["overview", "reads", "upstream"];
-const SOON: Duration = Duration::from_mins(1);
 /// Timeout for a stale profile: the alert's threshold of 3 minutes, and the age of the data when
 /// the server froze.
 const STALE: Duration = Duration::from_mins(5);
@@ -149,7 +148,7 @@ fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     let watch = format!("{}?watch=true", path("configmaps"));
     let _open = served.server()?.watch(&token, &watch, "application/json")?;
     let mut number = 0;
-    eventually(2 * SOON, || {
+    eventually(SOON, || {
         number += 1;
         world.cluster.run(["create", "configmap", &format!("c{number}"), "-n", &team])?;
         read(&served, &token, 1, &path("configmaps"), 200)?;
@@ -256,10 +255,10 @@ fn faults_of_profiles_cause_their_alerts() -> Outcome {
         ("KubewarmProfileAccessLost", team, "blocked"),
     ] {
         let labels = [("namespace", namespace), ("profile", profile)];
-        await_alert(prometheus, alert, &labels, 2 * SOON)?;
+        await_alert(prometheus, alert, &labels, SOON)?;
     }
     let flapping = of("kubewarm-cut", "cacheprofiles");
-    await_alert(prometheus, "KubewarmWatchFlapping", &flapping, 5 * SOON)?;
+    await_alert(prometheus, "KubewarmWatchFlapping", &flapping, SOON)?;
     let others = prometheus.alerts()?.into_iter();
     let others: Vec<_> = others.filter(|alert| alert["labels"]["pod"] == "kubewarm").collect();
     assert!(others.is_empty(), "{others:#?}");
@@ -317,8 +316,8 @@ fn faults_of_the_api_server_cause_their_alerts() -> Outcome {
     world.cluster.restore(&snapshot)?;
     let rolled_back = of("kubewarm", "configmaps");
     let alert = "KubewarmResourceVersionRollback";
-    await_alert(prometheus, alert, &rolled_back, 2 * SOON)?;
-    steady.await_condition("Ready", "True", None, 2 * SOON)?;
+    await_alert(prometheus, alert, &rolled_back, SOON)?;
+    steady.await_condition("Ready", "True", None, SOON)?;
 
     world.cluster.apiserver().freeze()?;
     await_alert(prometheus, "KubewarmNoLeader", &[], SOON)?;
