@@ -3,7 +3,7 @@
 use crate::{
     cluster::Cluster,
     corpus::{Corpus, Shape},
-    informers, load, operator,
+    forwarded_writes, informers, load, operator,
     programs::Programs,
     reads::{ManagedFields, Reading},
     report::{Findings, Origin},
@@ -78,6 +78,7 @@ async fn measure(
     reads(&reading, plan.rounds, samples).await?;
     if shape == Shape::Plain {
         watchers(&reading, plan.rounds, samples).await?;
+        forwarded_writes(&reading, plan.rounds, samples).await?;
     }
     drop(cluster);
     if shape == Shape::Plain {
@@ -124,6 +125,21 @@ pub async fn reads(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) ->
 pub async fn watchers(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
     watchers::measure(reading, rounds, samples).await?;
     tracing::info!("measured watches");
+    Ok(())
+}
+
+/// Measures forwarded writes.
+///
+/// # Errors
+///
+/// If a step fails.
+pub async fn forwarded_writes(
+    reading: &Reading<'_>,
+    rounds: u32,
+    samples: &mut Samples,
+) -> Result<()> {
+    forwarded_writes::measure(reading, rounds, samples).await?;
+    tracing::info!("measured forwarded writes");
     Ok(())
 }
 

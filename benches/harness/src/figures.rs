@@ -49,7 +49,7 @@ use FigureTarget::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 60] = [
+pub const FIGURES: [Figure; 64] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -367,6 +367,30 @@ pub const FIGURES: [Figure; 60] = [
         AtMost(0.95),
         "",
         Source::Ratio("reads.drop.typed.seconds", "reads.drop.api.typed.seconds"),
+    ),
+    read(
+        "`managedFields`: resident memory, `Keep` ÷ `Drop`",
+        AtMost(1.25),
+        "",
+        Source::Ratio("reads.rss_kib", "reads.drop.rss_kib"),
+    ),
+    read(
+        "`managedFields`: LIST 250 of 50,000 by label, requests a second, `Keep` ÷ `Drop`",
+        AtLeast(0.75),
+        "",
+        Source::Ratio("reads.by_label.per_second", "reads.drop.by_label.per_second"),
+    ),
+    read(
+        "`managedFields`: client-go's typed informer, time to synced, `Keep` ÷ `Drop`",
+        AtMost(1.15),
+        "",
+        Source::Ratio("reads.typed.seconds", "reads.drop.typed.seconds"),
+    ),
+    milliseconds(
+        "forwarded write of a caller that was silent before: more than at the API server, p50",
+        1.0,
+        "forwarded.more_seconds",
+        "forwarded-writes",
     ),
     milliseconds(
         "1,000 watches of pods, 20 changes a second: from the write to its watch event, p99",

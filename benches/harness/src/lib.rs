@@ -10,7 +10,7 @@
 //!                        ├──► peer (Go)        informers of client-go and controller-runtime
 //!                        ├──► kubewarm run     the operator itself (operator, informers), and its
 //!                        │                     responses next to the API server's (reads,
-//!                        │                     load_client, watchers)
+//!                        │                     load_client, watchers, forwarded_writes)
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
@@ -26,6 +26,7 @@ pub mod custom;
 pub mod drain;
 pub mod exposition;
 pub mod figures;
+mod forwarded_writes;
 pub mod informers;
 pub mod lag;
 pub mod load;

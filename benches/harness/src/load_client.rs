@@ -5,8 +5,8 @@
 use crate::{drain::EndBookmarkFinder, quantile::quantile};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
 use hyper::{
     body::Incoming,
     client::conn::http1::{self, SendRequest},
@@ -111,6 +111,12 @@ impl LoadClient {
         Self { accept, ..self.clone() }
     }
 
+    /// The same client with another token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: token.into(), ..self.clone() }
+    }
+
     /// Sends `load` from a separate thread.
     ///
     /// # Errors
@@ -168,6 +174,24 @@ impl LoadClient {
         Ok(answer.into_body())
     }
 
+    /// Measures a JSON merge patch on a new connection, in seconds. The connection is open before the
+    /// measurement starts.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub async fn merge_patch(&self, path: &str, body: Vec<u8>) -> Result<f64> {
+        let mut sender = self.connect().await?;
+        let mut request = self.request(path)?;
+        *request.method_mut() = Method::PATCH;
+        let merge = HeaderValue::from_static("application/merge-patch+json");
+        request.headers_mut().insert(header::CONTENT_TYPE, merge);
+        *request.body_mut() = Full::from(body);
+        let began = Instant::now();
+        Self::read(sender.send_request(request).await?, path, |_| false).await?;
+        Ok(began.elapsed().as_secs_f64())
+    }
+
     async fn send_here(self, load: Load) -> Result<LoadResult> {
         let client = Rc::new(self);
         let mut connections = JoinSet::new();
@@ -217,11 +241,11 @@ impl LoadClient {
     /// # Errors
     ///
     /// If the server does not answer, or its certificate is wrong.
-    pub async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>> {
+    pub async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
         self.connect_from(Ipv4Addr::UNSPECIFIED).await
     }
 
-    async fn connect_from(&self, from: Ipv4Addr) -> Result<SendRequest<Empty<Bytes>>> {
+    async fn connect_from(&self, from: Ipv4Addr) -> Result<SendRequest<Full<Bytes>>> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((from, 0).into())?;
         let stream = socket.connect(self.address).await?;
@@ -237,12 +261,20 @@ impl LoadClient {
     /// Sends one GET request and counts the bytes of the body until `is_enough` returns true.
     async fn get(
         &self,
-        sender: &mut SendRequest<Empty<Bytes>>,
+        sender: &mut SendRequest<Full<Bytes>>,
+        path: &str,
+        is_enough: impl FnMut(&Bytes) -> bool,
+    ) -> Result<u64> {
+        sender.ready().await?;
+        Self::read(sender.send_request(self.request(path)?).await?, path, is_enough).await
+    }
+
+    /// Counts the bytes of a response's body until `is_enough` returns true.
+    async fn read(
+        answer: Response<Incoming>,
         path: &str,
         mut is_enough: impl FnMut(&Bytes) -> bool,
     ) -> Result<u64> {
-        sender.ready().await?;
-        let answer = sender.send_request(self.request(path)?).await?;
         let status = answer.status();
         let mut body = answer.into_body();
         let mut bytes = 0;
@@ -267,13 +299,13 @@ impl LoadClient {
     /// # Errors
     ///
     /// If `path` is invalid.
-    pub fn request(&self, path: &str) -> Result<Request<Empty<Bytes>>> {
+    pub fn request(&self, path: &str) -> Result<Request<Full<Bytes>>> {
         let request = Request::get(path)
             .header(header::HOST, self.address.to_string())
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .header(header::ACCEPT, self.accept)
             .header(header::ACCEPT_ENCODING, "identity")
             .header(header::USER_AGENT, "kubewarm-bench");
-        Ok(request.body(Empty::new())?)
+        Ok(request.body(Full::default())?)
     }
 }

@@ -93,6 +93,9 @@ enum Command {
     /// Measure a thousand watches through the operator and at the API server, on a control plane of their
     /// own.
     Watchers(Apart),
+    /// Measure writes that the operator forwards, and the same writes at the API server, on a control plane
+    /// of their own.
+    ForwardedWrites(Apart),
     /// Measure the operator without a profile and with a small one, on a control plane of its own.
     Start {
         /// The path of another build of kubewarm.
@@ -188,6 +191,9 @@ async fn main() -> Result<()> {
         }
         Command::Reads(apart) => by_itself("reads", apart, &programs, all::reads).await,
         Command::Watchers(apart) => by_itself("watchers", apart, &programs, all::watchers).await,
+        Command::ForwardedWrites(apart) => {
+            by_itself("forwarded-writes", apart, &programs, all::forwarded_writes).await
+        }
         Command::Start { program, rounds } => {
             let mut samples = Samples::default();
             let kubewarm = program.unwrap_or_else(|| programs.kubewarm.clone());

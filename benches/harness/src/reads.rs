@@ -260,6 +260,7 @@ impl<'a> Reading<'a> {
     ) -> Result<()> {
         sleep(SETTLE).await;
         let before = served.operator.usage()?;
+        samples.push(&format!("{prefix}.rss_kib"), before.rss_kib);
         served.operator.reset_peak()?;
         let paths: Arc<[String]> = [EVERYTHING.to_owned()].into();
         let load = Load { paths, connections: CROWD, lasts: LASTS };

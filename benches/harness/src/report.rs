@@ -102,6 +102,9 @@ const NOTES: &str = "
   With the flag, kubewarm answers so fast that the bench reads some pods again.
 - *Informers* of client-go and controller-runtime are the same programs at both servers. Typed and metadata informers
   receive protobuf.
+- *Forwarded write*: a ServiceAccount that sent nothing for 11 s patches its ConfigMap, at the API server or through
+  kubewarm with `--forward`. So kubewarm has no valid review of its token. The TLS connection is open before. Another
+  ServiceAccount writes at both servers just before, so that neither is idle. 23 accounts write in turn, twice a round.
 - *Watches*: the same account opens 1,000 watches, each on its own connection, first at kubewarm (with
   `--max-connections 2048 --user-quota 100`) and then at the API server. Each watch receives 200 changes, which contain their time of writing. One thread of the bench reads all
   watches. An idle watch is measured before the first change.
@@ -132,6 +135,7 @@ $B write --rate 500 --seconds 10 --pods 50000 --shape plain --kubeconfig $K
 $B operator --pods 50000 --shape plain
 $B reads --pods 50000 --shape plain           # --out docs/performance.md: updates the last run's document
 $B watchers --pods 50000 --shape plain        # the same
+$B forwarded-writes --pods 50000              # the same
 $B start                                      # --program FILE: another build of kubewarm
 $B informers
 $B idle

@@ -1,0 +1,122 @@
+//! Writes that kubewarm forwards, and the same writes at the API server, of callers that were silent before.
+
+use crate::{
+    load,
+    load_client::LoadClient,
+    operator,
+    quantile::median,
+    reads::{ManagedFields, MeasuredServer, Reading},
+    samples::Samples,
+};
+use anyhow::{Context, Result};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The number of ServiceAccounts, each with a token and a `ConfigMap` of its own.
+const WRITERS: usize = 24;
+/// Longer than the 10 s for which a token's review counts.
+const SILENCE: Duration = Duration::from_secs(11);
+/// The number of silences before writes in each round. A writer writes at one of the servers after each.
+const TIMES: usize = 2;
+
+/// Measures both servers, `rounds` times.
+///
+/// # Errors
+///
+/// If a write fails.
+///
+/// # Cost
+///
+/// About half a minute a round.
+pub(crate) async fn measure(
+    reading: &Reading<'_>,
+    rounds: u32,
+    samples: &mut Samples,
+) -> Result<()> {
+    let served = MeasuredServer::start(reading, ManagedFields::Kept, &["--forward"]).await?;
+    let writers = Writer::create_all(reading, &served).await?;
+    for _ in 0..rounds {
+        let (mut direct, mut forwarded) = (Vec::new(), Vec::new());
+        for time in 0..TIMES {
+            sleep(SILENCE).await;
+            // The first writer only wakes both servers, so that neither is measured idle.
+            let (awake, silent) = writers.split_first().context("no writers")?;
+            for (at, writer) in silent.iter().enumerate() {
+                awake.write(&awake.api).await?;
+                awake.write(&awake.own).await?;
+                if (at + time) % 2 == 0 {
+                    direct.push(writer.write(&writer.api).await?);
+                } else {
+                    forwarded.push(writer.write(&writer.own).await?);
+                }
+            }
+        }
+        let (direct, forwarded) = (median(&direct), median(&forwarded));
+        samples.push("forwarded.api.p50_seconds", direct);
+        samples.push("forwarded.p50_seconds", forwarded);
+        samples.push("forwarded.more_seconds", forwarded - direct);
+    }
+    served.end(reading.cluster).await
+}
+
+/// A ServiceAccount that writes its `ConfigMap` at either server.
+struct Writer {
+    path: String,
+    api: LoadClient,
+    own: LoadClient,
+}
+
+impl Writer {
+    async fn create_all(reading: &Reading<'_>, served: &MeasuredServer) -> Result<Vec<Self>> {
+        let (cluster, client) = (reading.cluster, reading.cluster.client());
+        let core = format!("/api/v1/namespaces/{}", operator::NAMESPACE);
+        let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{}", operator::NAMESPACE);
+        let role = json!({
+            "metadata": {"name": "writer"},
+            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}],
+        });
+        load::create(client, &format!("{rbac}/roles"), &role).await?;
+        let mut writers = Vec::new();
+        for number in 0..WRITERS {
+            let name = format!("writer-{number}");
+            let named = json!({"metadata": {"name": name}});
+            load::create(client, &format!("{core}/serviceaccounts"), &named).await?;
+            load::create(client, &format!("{core}/configmaps"), &named).await?;
+            let token = cluster.token(operator::NAMESPACE, &name).await?;
+            writers.push(Self {
+                path: format!("{core}/configmaps/{name}"),
+                api: reading.api.with_token(&token),
+                own: served.client.with_token(&token),
+            });
+        }
+        let subjects: Vec<_> = (0..WRITERS)
+            .map(|number| {
+                json!({
+                    "kind": "ServiceAccount", "name": format!("writer-{number}"),
+                    "namespace": operator::NAMESPACE,
+                })
+            })
+            .collect();
+        let binding = json!({
+            "metadata": {"name": "writer"}, "subjects": subjects,
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "writer",
+            },
+        });
+        load::create(client, &format!("{rbac}/rolebindings"), &binding).await?;
+        // Both servers know each token, and the operator's connections are open.
+        for writer in &writers {
+            writer.write(&writer.api).await?;
+            writer.write(&writer.own).await?;
+        }
+        Ok(writers)
+    }
+
+    /// Writes a new value. Returns the time until the response, in seconds.
+    async fn write(&self, server: &LoadClient) -> Result<f64> {
+        let value = fastrand::u64(..).to_string();
+        let patch = serde_json::to_vec(&json!({"data": {"value": value}}))?;
+        server.merge_patch(&self.path, patch).await
+    }
+}
