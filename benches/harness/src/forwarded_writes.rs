@@ -35,7 +35,7 @@ pub(crate) async fn measure(
     samples: &mut Samples,
 ) -> Result<()> {
     let served = MeasuredServer::start(reading, ManagedFields::Kept, &["--forward"]).await?;
-    let writers = Writer::create_all(reading, &served).await?;
+    let writers = SilentWriter::create_all(reading, &served).await?;
     for _ in 0..rounds {
         let (mut direct, mut forwarded) = (Vec::new(), Vec::new());
         for time in 0..TIMES {
@@ -61,13 +61,13 @@ pub(crate) async fn measure(
 }
 
 /// A ServiceAccount that writes its `ConfigMap` at either server.
-struct Writer {
+struct SilentWriter {
     path: String,
     api: LoadClient,
     own: LoadClient,
 }
 
-impl Writer {
+impl SilentWriter {
     async fn create_all(reading: &Reading<'_>, served: &MeasuredServer) -> Result<Vec<Self>> {
         let (cluster, client) = (reading.cluster, reading.cluster.client());
         let core = format!("/api/v1/namespaces/{}", operator::NAMESPACE);

@@ -202,7 +202,7 @@ impl fmt::Display for Origin {
         let Self { commit, date, machine, kubernetes, pods, rounds } = self;
         write!(
             f,
-            "{pods} pods in 20 namespaces, {rounds} rounds; commit {commit}, {date}, Kubernetes \
+            "{pods} pods in 20 namespaces, rounds: {rounds}; commit {commit}, {date}, Kubernetes \
              {kubernetes}. Machine: {machine}."
         )
     }
@@ -293,7 +293,7 @@ mod tests {
         assert!(text.contains("| ≤ 0.2 | 0.10 ✓ | – |"), "{text}");
         assert!(text.contains("| ≤ 0.7 | 0.60 ✓ | – |"), "{text}");
         let origin =
-            "Measured later, `reads` alone: 10000 pods in 20 namespaces, 3 rounds; commit def,";
+            "Measured later, `reads` alone: 10000 pods in 20 namespaces, rounds: 3; commit def,";
         assert!(text.contains(origin), "{text}");
     }
 
