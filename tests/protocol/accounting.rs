@@ -36,6 +36,11 @@ fn fill(catalog: &StoreCatalog, kind: &str, objects: u32) -> impl Sized {
     let mut writer = catalog.open(&informer(kind).key, &BTreeSet::new());
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     for n in 0..objects {
+        // The process also grows by what compression frees later. So compression must keep up, however the
+        // kernel schedules its thread.
+        if n % 1_000 == 0 {
+            catalog.wait_until_settled();
+        }
         let body = pod(n, &mut random);
         let name = format!("app-{:03}-{n:06}", n % 200);
         writer.apply(Delta::Upsert(DecodedObject {
