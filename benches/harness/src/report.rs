@@ -72,15 +72,15 @@ const NOTES: &str = "
 - *Whole*, *streaming*, *pages* and *Auto* are the values `list`, `watch-list`, `paged-list` and `auto` of
   `--list-strategy`. *Peers* are the other caches.
 - *Drain*: the bench receives every byte of a list and drops it. It sends kubewarm's request with kubewarm's headers
-  through kubewarm's client library. Time runs from the first request, TLS handshake included, as for all measured programs. Each
+  through kubewarm's client library. Time runs from the first request, TLS handshake included, except for *reads*. Each
   round measures drains and kubewarm twice, in both orders, and uses the means. Otherwise the second list would find a
   server that still frees memory of the first.
 - For *time to synced* and *list by one label*, kubewarm's informer and store run in the process `kubewarm-bench warm`,
   as the peers run in theirs. For memory, peaks, CPU and informers, the bench measures `kubewarm run` through `/proc`.
   Ready means that `/readyz` succeeds. The time until informers are warm begins with the declaration of the first and
   ends with the sync of the last, by the operator's metrics `kubewarm_warmup_*`.
-- *Resident memory* is measured after 2 idle seconds (peers) or 5 (operator). The peak is the kernel's high-water mark,
-  which the bench resets before the relist.
+- *Resident memory* is measured after 2 idle seconds (peers), 5 (operator) or 10 (*start* and *idle*), without the read
+  API. The peak is the kernel's high-water mark, which the bench resets before the relist.
 - *Relist*: the bench freezes the operator, writes objects and restarts the API server. The API server then answers the
   resumed watch with 410.
 - *List by one label*: one hundred different applications with 250 pods each, spread over all namespaces. kubewarm
@@ -93,20 +93,25 @@ const NOTES: &str = "
   informers of client-go receive the same updates at the same time. An event counts when readers of the store can see it.
 - *Reads*: one ServiceAccount with access to all pods sends requests with its token, over TLS and HTTP/1.1, at either
   server in turn. One thread sends for 4 s each, with `resourceVersion=0`, over 16 connections for GETs and 2 for lists.
-  Without `--review-all-names`, kubewarm reviews each of the 1,000 names every 10 s.
-  The bench reads complete lists, plain and streaming, once from the API server and ten times from kubewarm. The median
-  of the ten counts, because the first list waits for an access review. Processor time for a GB is absolute and differs
+  Without `--review-all-names`, kubewarm reviews each of the 1,000 names about once. For all reads, kubewarm runs with
+  `--max-connections 2048 --user-quota 100`, because one account opens all connections.
+  The bench reads complete lists, plain and streaming, once from the API server and ten times from kubewarm (50 times
+  for custom resources). The median of these counts, because the first list waits for an access review. Processor time for a GB is absolute and differs
   from day to day. The custom resources are 5,000 objects with the content of pods. Rows with
   `managedFields: Drop` drop `metadata.managedFields`, about half of the bytes. All other rows use the default, `Keep`.
-- *GET every pod once*: without `--review-all-names`, the bench reads no name twice, so kubewarm reviews each request.
-  With the flag, kubewarm answers so fast that the bench reads some pods again.
+- *`managedFields`, `Keep` ÷ `Drop`*: all rounds with `Keep` come first. So the rows of time divide each value by the
+  API server's in the same minutes, which does the same work in both parts. Memory is that of the whole process after
+  the lists, with the 5,000 custom resources.
+- *GET every pod once*: without `--review-all-names`, the bench reads no name twice within a round, so kubewarm reviews
+  each request.
 - *Informers* of client-go and controller-runtime are the same programs at both servers. Typed and metadata informers
   receive protobuf.
 - *Forwarded write*: a ServiceAccount that sent nothing for 11 s patches its ConfigMap, at the API server or through
-  kubewarm with `--forward`. So kubewarm has no valid review of its token. The TLS connection is open before. Another
-  ServiceAccount writes at both servers just before, so that neither is idle. 23 accounts write in turn, twice a round.
-- *Watches*: the same account opens 1,000 watches, each on its own connection, first at kubewarm (with
-  `--max-connections 2048 --user-quota 100`) and then at the API server. Each watch receives 200 changes, which contain their time of writing. One thread of the bench reads all
+  kubewarm with `--forward`. Each account wrote once at both servers before, and the TLS connection is open. Another
+  ServiceAccount writes at both servers just before, so that neither is idle. In a round, each of 23 accounts writes
+  once at each server. The figure is the difference of the two medians.
+- *Watches*: the same account opens 1,000 watches, each on its own connection, first at kubewarm
+  and then at the API server. Each watch receives 200 changes, which contain their time of writing. One thread of the bench reads all
   watches. An idle watch is measured before the first change.
 - *Start*, and *one small profile* of 400 objects of 20 kinds in one namespace: measured without the bench's pods. Measure
   the program of the image, which has another C library, with `start --program $(deploy/image/build.sh)`.
