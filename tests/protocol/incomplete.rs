@@ -3,7 +3,7 @@
 
 use crate::{
     engine::{ByName, Engine, informer, quick},
-    reply::{Feed, Reply, event, list, object, quiet},
+    reply::{Feed, Reply, event, list, object, quiet, status},
     server::{Kind, ReceivedQuery, ScriptedServer},
     undecodable::bad,
 };
@@ -161,6 +161,27 @@ async fn reads_that_would_lack_an_object_fail_with_its_name() {
     let of_name = format!("{own}?fieldSelector=metadata.name%3Dc");
     assert_eq!(world.read(&of_name).await.unwrap(), ["c"]);
     assert_eq!(world.read(&format!("{own}/none")).await.unwrap_err().code(), 404);
+}
+
+#[tokio::test]
+async fn a_version_that_lacked_an_object_is_not_served_after_the_object_is_gone() {
+    let (feed, watch) = Reply::fed();
+    let watch = parking_lot::Mutex::new(Some(watch));
+    let world = ReadEngine::start(move |asked| match (asked.kind, asked.nth) {
+        (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 3), bad("b", 4)])),
+        (Kind::List, _) => Reply::json(list(20, &[object("a", 1, 3)])),
+        (Kind::Watch, 0) => watch.lock().take().unwrap(),
+        _ => quiet(asked),
+    })
+    .await;
+    world.until_undecodable(&["ns/b"]).await;
+    world.engine.until_watching(&world.pods.key).await;
+    feed.line(event("ERROR", status(410, "Expired")));
+    world.until_undecodable(&[]).await;
+    let own = "/api/v1/namespaces/ns/pods";
+    assert_eq!(world.read(own).await.unwrap(), ["a"]);
+    let exact = format!("{own}?resourceVersion=7&resourceVersionMatch=Exact");
+    assert_eq!(world.read(&exact).await.unwrap_err().code(), 410);
 }
 
 #[tokio::test]

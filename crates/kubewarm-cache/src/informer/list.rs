@@ -170,6 +170,11 @@ impl InformerTask {
         self.rejected = 0;
         self.informer.status().begin_list();
         self.informer.apply(Delta::ListStarted(replace_policy));
+        // An undecodable object can be deleted while no watch is open. The list then ends its report without
+        // a change of the store, but the earlier versions of the store lacked the object.
+        if self.informer.status().has_undecodable() {
+            self.informer.apply(Delta::Unreadable);
+        }
         match method {
             ListMethod::List => self.list_whole().await,
             ListMethod::WatchList => self.list_streaming().await,
