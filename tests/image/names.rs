@@ -26,7 +26,7 @@ const SERVER: &str = "kubernetes.default.svc";
 const QUALIFIED: &str = "kubernetes.default.svc.cluster.local";
 const NAMESPACE: &str = "kubewarm-system";
 /// The time limit for a start on a busy machine.
-const SOON: Duration = Duration::from_mins(1);
+const SOON: Duration = Duration::from_mins(10);
 const TOKENS: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Whether a test can change its root and bind port 53. In CI it must be able to.

@@ -43,7 +43,7 @@ fn a_profile_larger_than_the_pod_is_stopped_and_the_pod_survives() -> Outcome {
     let before = release.pods()?;
 
     cluster.apply(BIG)?;
-    let seen = world.await_that("cprof big --namespace=warehouse", 2 * SOON, |profile| {
+    let seen = world.await_that("cprof big --namespace=warehouse", SOON, |profile| {
         condition(profile, "WithinLimits") == "False"
     })?;
     assert_eq!(condition(&seen, "Ready"), "False", "{seen:#}");
@@ -92,7 +92,7 @@ fn profiles_whose_own_memory_exceeds_the_pod_are_left_out_and_the_pod_survives()
     cluster.apply(&all)?;
     let last = format!("cprof p{:03} --namespace=crowded", PROFILES - 1);
     let seen = world
-        .await_that(&last, 2 * SOON, |profile| condition(profile, "WithinLimits") == "False")?;
+        .await_that(&last, SOON, |profile| condition(profile, "WithinLimits") == "False")?;
     assert_eq!(condition(&seen, "Accepted"), "False", "{seen:#}");
     world.await_that("cprof p000 --namespace=crowded", SOON, |profile| {
         condition(profile, "Accepted") == "True"
