@@ -147,9 +147,9 @@ fn boot(mut builder: Builder, rights: Rights) -> Result<ControlPlane, Failure> {
     // `kubectl wait` fails for a new definition without conditions, so the wait is repeated.
     let established = "--for=condition=Established";
     let wait = ["wait", established, "crd/cacheprofiles.kubewarm.io", "--timeout=60s"];
-    eventually(Duration::from_secs(30), || Ok(cluster.run(wait)?))?;
+    eventually(SOON, || Ok(cluster.run(wait)?))?;
     // Discovery and OpenAPI contain the resource a moment later.
-    eventually(Duration::from_secs(30), || Ok(cluster.run(["explain", "cprof"])?))?;
+    eventually(SOON, || Ok(cluster.run(["explain", "cprof"])?))?;
     Ok(cluster)
 }
 
