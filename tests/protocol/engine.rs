@@ -30,7 +30,7 @@ use tokio::time::Instant;
 /// HTTP status codes of the failures in these scripts. `none` stands for a missing response.
 const CODES: [&str; 7] = ["none", "403", "404", "410", "429", "500", "503"];
 
-/// The time limit of each wait. Beside other programs, 200 MiB in an unoptimised build need half a minute.
+/// The time limit of each wait. On a busy machine, 200 MiB in an unoptimised build need half a minute.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A registry of informers with its reports, stores and metrics.
