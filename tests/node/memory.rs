@@ -91,8 +91,8 @@ fn profiles_whose_own_memory_exceeds_the_pod_are_left_out_and_the_pod_survives()
     }
     cluster.apply(&all)?;
     let last = format!("cprof p{:03} --namespace=crowded", PROFILES - 1);
-    let seen = world
-        .await_that(&last, SOON, |profile| condition(profile, "WithinLimits") == "False")?;
+    let seen =
+        world.await_that(&last, SOON, |profile| condition(profile, "WithinLimits") == "False")?;
     assert_eq!(condition(&seen, "Accepted"), "False", "{seen:#}");
     world.await_that("cprof p000 --namespace=crowded", SOON, |profile| {
         condition(profile, "Accepted") == "True"
