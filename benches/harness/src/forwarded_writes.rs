@@ -77,7 +77,7 @@ impl SilentWriter {
             "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}],
         });
         load::create(client, &format!("{rbac}/roles"), &role).await?;
-        let mut writers = Vec::new();
+        let (mut writers, mut subjects) = (Vec::new(), Vec::new());
         for number in 0..WRITERS {
             let name = format!("writer-{number}");
             let named = json!({"metadata": {"name": name}});
@@ -89,15 +89,10 @@ impl SilentWriter {
                 api: reading.api.with_token(&token),
                 own: served.client.with_token(&token),
             });
+            subjects.push(json!({
+                "kind": "ServiceAccount", "name": name, "namespace": operator::NAMESPACE,
+            }));
         }
-        let subjects: Vec<_> = (0..WRITERS)
-            .map(|number| {
-                json!({
-                    "kind": "ServiceAccount", "name": format!("writer-{number}"),
-                    "namespace": operator::NAMESPACE,
-                })
-            })
-            .collect();
         let binding = json!({
             "metadata": {"name": "writer"}, "subjects": subjects,
             "roleRef": {
