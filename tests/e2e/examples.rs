@@ -1,7 +1,6 @@
 //! The shipped examples with their shipped roles.
 
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use serde_json::Value;
 
@@ -96,11 +95,9 @@ fn a_controller_starts_when_its_kinds_are_listable_and_permitted_and_not_before(
     let waiting = init_container(&world, None)?.spawn()?;
     let roles = file("deploy/rbac/warm-before-start.yaml");
     world.cluster.run(["apply", "-f", &roles.to_string_lossy()])?;
-    let granted = Instant::now();
     let ended = waiting.wait_with_output()?;
     let stderr = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(0), "{stderr}");
-    assert!(granted.elapsed() < SOON, "it took {:?}", granted.elapsed());
     // The command uses its permission to watch and does not poll.
     assert!(!stderr.contains("HTTP 403"), "{stderr}");
 

@@ -149,9 +149,8 @@ fn hold_everything(
     assert!(grown > GROWTH_KIB, "the limit of growth is too high for this test: {grown} KiB");
     let accounted = Exposition::read(operator)?.sum("kubewarm_store_bytes", &[]) / 1024.0;
     let ratio = accounted / f64::from(u32::try_from(grown)?);
-    // The allocator also keeps memory that the list needed, and more if compression is late: on a busy machine,
-    // 0.75 was seen. `tests/protocol/accounting.rs` measures without this effect.
-    assert!((0.5..1.1).contains(&ratio), "{accounted} KiB are accounted of {grown} KiB");
+    // The allocator also keeps memory that the list needed.
+    assert!((0.8..1.1).contains(&ratio), "{accounted} KiB are accounted of {grown} KiB");
     Ok(())
 }
 

@@ -1,6 +1,8 @@
-//! Pauses an informer's list while every profile that declares the informer exceeds its limit on
-//! memory or objects. The pause ends when usage falls below a limit, or when the controller stops
-//! the informer.
+//! Pauses an informer's list for two reasons:
+//!
+//! - Every profile that declares the informer exceeds its limit on memory or objects. The pause
+//!   ends when usage falls below a limit, or when the controller stops the informer.
+//! - The thread that compresses stored objects again is late.
 
 use super::{shared_informer::SharedInformer, task::InformerTask};
 use kubewarm_api::model::{FaultReason, RequestFault, UsageMeter};
@@ -23,6 +25,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum pause of a list. A paused list still counts against the limit on concurrent lists. A
 /// longer pause means that the controller is stuck.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
+/// Maximum pause for compression. It shares its thread with the stores of other kinds, so it can be
+/// late for long. The list then goes on, and the process needs more memory than it accounts.
+const MAX_COMPRESSION_PAUSE: Duration = Duration::from_secs(5);
 /// Timeout of the request for the total number of the informer's objects, long enough for a busy
 /// API server. The list is paused during this request. From the total number, kubewarm computes
 /// which limit on objects would be sufficient.
@@ -30,10 +35,11 @@ const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl InformerTask {
     /// Pauses a list while every profile that declares the informer exceeds its limit on memory or
-    /// objects. Returns `true` if the list paused. The caller then restarts its own time limits.
+    /// objects, and while compression is late. Returns `true` if the list paused. The caller then
+    /// restarts its own time limits.
     ///
-    /// `bytes` is the size of the object that the list just added to the store. The method compares
-    /// usage and limits once per MiB of received objects.
+    /// `bytes` is the size of the object that the list just added to the store. The method does this
+    /// once per MiB of received objects.
     ///
     /// When the usage first exceeds a limit, the method requests the total number of objects. It
     /// then notifies the controller, which stops an informer that does not fit into the limits.
@@ -51,8 +57,8 @@ impl InformerTask {
             self.fetch_object_count().await;
         }
         self.notify_excess();
+        let mut has_waited = self.wait_for_compression().await;
         let until = Instant::now() + MAX_PAUSE;
-        let mut has_waited = false;
         while !self.meter().can_grow() {
             if Instant::now() >= until {
                 let message = "the limits on memory and objects have been exceeded for a minute";
@@ -62,6 +68,19 @@ impl InformerTask {
             sleep(POLL_INTERVAL).await;
         }
         Ok(has_waited)
+    }
+
+    /// Waits until the store's objects are compressed with the dictionary that is being made, for at
+    /// most 5 s. Otherwise, a list that is faster than compression makes the process much larger
+    /// than the accounted bytes. Returns whether it waited.
+    async fn wait_for_compression(&self) -> bool {
+        let until = Instant::now() + MAX_COMPRESSION_PAUSE;
+        let mut has_waited = false;
+        while self.informer.reader.awaits_dictionary() && Instant::now() < until {
+            has_waited = true;
+            sleep(POLL_INTERVAL).await;
+        }
+        has_waited
     }
 
     /// Requests the informer's total number of objects from the API server, unless the informer's

@@ -148,6 +148,11 @@ impl DictionaryGroup {
         self.current.read().clone()
     }
 
+    /// Whether an attempt with a dictionary is queued or running.
+    pub(super) fn is_attempting(&self) -> bool {
+        self.next.load(Ordering::Relaxed) == u64::MAX
+    }
+
     /// Counts a compressed object that its store contains. When the count reaches `next`, queues the attempt with a dictionary on the maintenance
     /// thread.
     pub(super) fn count_packed(self: &Arc<Self>) {
@@ -173,12 +178,12 @@ impl DictionaryGroup {
         while self.packed.load(Ordering::Relaxed) >= next {
             next = self.try_next();
         }
-        self.next.store(next, Ordering::Relaxed);
         if generation() != before {
             // A store that opened during the attempt has objects without the dictionary too.
             let all = self.stores.lock().clone();
             all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));
         }
+        self.next.store(next, Ordering::Relaxed);
     }
 
     /// Tries at most one dictionary. Returns the value of `packed` at which the stores can have enough objects for the
@@ -343,6 +348,31 @@ mod tests {
             let _resumed = paused.recv();
         });
         resume
+    }
+
+    #[test]
+    fn a_store_awaits_a_dictionary_until_its_objects_are_compressed_with_it() {
+        let catalog = StoreCatalog::new();
+        let mut writer = catalog.open(&namespace("a"), &BTreeSet::new());
+        let reader = catalog.reader(&namespace("a")).unwrap();
+        assert!(!reader.awaits_dictionary());
+        let resume = pause(&catalog, &namespace("a"));
+        fill(&mut writer, "a", 0..300);
+        assert!(reader.awaits_dictionary());
+        drop(resume);
+        // The training copies samples without this lock, and needs it to replace objects.
+        let locked = reader.store.contents.read();
+        for _ in 0..2_000 {
+            if reader.store.dictionary_group.current().is_some() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(reader.store.dictionary_group.current().is_some());
+        assert!(reader.awaits_dictionary());
+        drop(locked);
+        catalog.wait_until_settled();
+        assert!(!reader.awaits_dictionary());
     }
 
     #[test]

@@ -122,6 +122,13 @@ impl StoreReader {
         self.store.contents.read().find(namespace, name, RowPosition::default()).is_ok()
     }
 
+    /// Whether kubewarm is about to compress the store's objects again, with a better dictionary. Objects that the
+    /// store gets meanwhile are compressed twice, and the process keeps the memory of their first form.
+    #[must_use]
+    pub fn awaits_dictionary(&self) -> bool {
+        self.store.dictionary_group.is_attempting()
+    }
+
     /// Calls `each` for every object, and returns the store's version. Holds the read lock until the last call returns,
     /// so the objects and the version are from the same moment.
     pub fn visit(&self, mut each: impl FnMut(ObjectIdentity<'_>)) -> Option<ResourceVersion> {
