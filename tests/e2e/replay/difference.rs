@@ -79,9 +79,10 @@ impl Difference {
         }
     }
 
-    /// Returns whether the difference occurs only at certain moments.
+    /// Returns whether the difference occurs only at certain moments. The API server compacts old versions after 5 to
+    /// 10 minutes, and from then on it returns 410 for them too.
     pub(crate) fn is_by_chance(self) -> bool {
-        matches!(self, Self::Ages | Self::FutureVersion)
+        matches!(self, Self::Ages | Self::ExactVersion | Self::FutureVersion)
     }
 
     /// Removes the difference from both answers, and nothing else.
