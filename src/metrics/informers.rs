@@ -69,7 +69,7 @@ const SCOPED_GAUGES: &[GaugeDefinition] = &[
     ),
     (
         "kubewarm_last_confirmed_timestamp_seconds",
-        "Time at which a list, event, bookmark or freshness check last confirmed the store, for the informer where it is oldest. Paused and blocked informers are not included.",
+        "Latest time at which the store is known to have contained all changes, for the informer where this is oldest. Paused and blocked informers are not included.",
         |reports| current(reports).filter_map(|it| it.current_time).min().map(seconds),
     ),
 ];

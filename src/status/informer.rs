@@ -207,9 +207,9 @@ fn staleness(
     max_staleness: Duration,
     clock: ClockReading,
 ) -> Option<StalenessReason> {
-    let within = report
-        .current_at
-        .is_some_and(|at| clock.mono.saturating_duration_since(at) <= max_staleness);
+    let bound = report.kept_bound(max_staleness, clock.mono);
+    let within =
+        report.current_at.is_some_and(|at| clock.mono.saturating_duration_since(at) <= bound);
     let blink = |since: Timestamp| within && clock.wall.duration_since(since) < SHORT_INTERRUPTION;
     match (report.phase, &report.fault) {
         // A successful request clears the informer's fault, so an informer with an open watch has

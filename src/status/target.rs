@@ -263,8 +263,8 @@ pub(super) fn stale(
             format!("paused, no watch of {what} is open; set spec.mode to Active to open it")
         }
         StalenessReason::Silent => format!(
-            "the watch of {what} has been silent for longer than \
-             freshness.maxStalenessSeconds; it is being probed, and opened again if it is dead"
+            "{what} could not be confirmed to be current within freshness.maxStalenessSeconds; the watch \
+             is being probed, and opened again if it is dead"
         ),
         StalenessReason::Relisting => {
             format!("listing {what} again; the old data is served meanwhile")

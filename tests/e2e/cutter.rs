@@ -17,6 +17,10 @@ const LIFE: Duration = Duration::from_secs(2);
 /// The time in which the API server executes a request whose response is dropped.
 const EXECUTION: Duration = Duration::from_millis(500);
 
+/// Bytes that a slow connection passes before each pause: 4,000 bytes a second.
+const SLOW_STEP: usize = 400;
+const SLOW_PAUSE: Duration = Duration::from_millis(100);
+
 /// Starts a proxy in front of the API server and returns the operator's kubeconfig with the proxy's
 /// address. The proxy's thread ends with the process.
 pub(crate) fn kubeconfig(world: &World) -> Result<PathBuf, Failure> {
@@ -28,6 +32,13 @@ pub(crate) fn kubeconfig(world: &World) -> Result<PathBuf, Failure> {
 pub(crate) fn breaker(world: &World, is_armed: &Arc<AtomicBool>) -> Result<PathBuf, Failure> {
     let is_armed = Arc::clone(is_armed);
     proxy(world, move |client, upstream| pass_unless_armed(client, upstream, &is_armed))
+}
+
+/// Starts a proxy in front of the API server. While `is_slow` is true, the proxy passes at most
+/// 4,000 bytes of a second's responses in each connection.
+pub(crate) fn slowed(world: &World, is_slow: &Arc<AtomicBool>) -> Result<PathBuf, Failure> {
+    let is_slow = Arc::clone(is_slow);
+    proxy(world, move |client, upstream| pass_slowly(client, upstream, &is_slow))
 }
 
 fn proxy(
@@ -61,6 +72,32 @@ fn pass(client: &TcpStream, upstream: SocketAddr) -> std::io::Result<()> {
     thread::sleep(LIFE);
     client.shutdown(Shutdown::Both)?;
     server.shutdown(Shutdown::Both)
+}
+
+/// Copies bytes in both directions, and the responses slowly while `is_slow` is true.
+fn pass_slowly(
+    client: &TcpStream,
+    upstream: SocketAddr,
+    is_slow: &AtomicBool,
+) -> std::io::Result<()> {
+    let server = TcpStream::connect(upstream)?;
+    let (mut requests, mut to) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || {
+        let _ended = std::io::copy(&mut requests, &mut to);
+        to.shutdown(Shutdown::Write)
+    });
+    let (mut answers, mut to, mut bytes) = (&server, client, [0; 16 << 10]);
+    loop {
+        let room = if is_slow.load(Ordering::SeqCst) { SLOW_STEP } else { bytes.len() };
+        let read = answers.read(&mut bytes[..room])?;
+        if read == 0 {
+            return client.shutdown(Shutdown::Both);
+        }
+        to.write_all(&bytes[..read])?;
+        if room == SLOW_STEP {
+            thread::sleep(SLOW_PAUSE);
+        }
+    }
 }
 
 /// Copies bytes in both directions until the client sends bytes while `is_armed` is true.

@@ -9,7 +9,7 @@ use crate::profile::Profile;
 use crate::requests::{overlap, requests};
 use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-const SILENCE: Duration = Duration::from_mins(2);
+const SILENCE: Duration = Duration::from_secs(150);
 /// The staleness limit, which passes in the middle of the silence. Checks of silent informers run
 /// one after another, so a much lower limit would be too short for a hundred informers.
 const STALE_AFTER: u64 = 60;

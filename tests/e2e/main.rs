@@ -30,6 +30,7 @@ mod filling;
 mod followers;
 mod forward;
 mod forwarded_writes;
+mod freshness;
 mod frozen;
 mod identity;
 mod indexed;

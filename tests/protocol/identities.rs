@@ -35,6 +35,7 @@ async fn each_identity_reads_for_itself_and_its_refusal_is_its_own() {
     assert_eq!((fault.reason, fault.verb), (FaultReason::Forbidden, Verb::List));
     assert_eq!((refused.phase, engine.shown(&blind.key).len()), (InformerPhase::Failing, 0));
     engine.until_watching(&seeing.key).await;
+    let _report = engine.reports.get_summary_for_read(&seeing.key);
     while server.count(Kind::Probe) == 0 || server.count(Kind::Namespace) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

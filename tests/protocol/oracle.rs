@@ -77,7 +77,7 @@ async fn settle(reader: &mut OracleReader, engine: &Engine, spec: &InformerSpec,
     let mut equal_since = None;
     loop {
         let held = reader.look(engine, &spec.key);
-        let report = engine.reports.get(&spec.key).unwrap();
+        let report = engine.reports.get_summary_for_read(&spec.key).unwrap();
         let (wanted, now) = (reader.world.truth(), Instant::now());
         match equal_since {
             _ if held.as_ref() != Some(&wanted) => {

@@ -1,13 +1,15 @@
 //! Tests of watches that send no events.
 
 use crate::{
-    engine::{informer, quick, run},
-    reply::{Reply, bookmark, event, list, object, quiet},
-    server::{Kind, ReceivedQuery},
+    engine::{Engine, informer, quick, run},
+    reply::{Feed, Reply, bookmark, event, list, object, quiet},
+    server::{Kind, ReceivedQuery, ScriptedServer},
 };
-use kubewarm_api::model::InformerSpec;
-use kubewarm_cache::informer::UpstreamWatchEnd;
-use std::time::Duration;
+use kubewarm_api::model::{InformerScope, InformerSpec};
+use kubewarm_cache::informer::{InformerPhase, InformerReport, UpstreamWatchEnd};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 fn one(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
@@ -23,28 +25,135 @@ fn short_staleness() -> InformerSpec {
     pods
 }
 
+/// Runs the informer of `pods`, whose store a client has read.
+async fn run_read(
+    pods: &InformerSpec,
+    script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+) -> (ScriptedServer, Engine) {
+    let (server, engine) = run(quick(), &[pods], script).await;
+    engine.until_watching(&pods.key).await;
+    let _report = engine.reports.get_summary_for_read(&pods.key);
+    (server, engine)
+}
+
 #[tokio::test]
-async fn a_probe_confirms_a_quiet_watch() {
+async fn a_list_and_the_bookmark_of_a_probe_prove_a_quiet_store() {
     let pods = short_staleness();
-    let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
+    let (server, engine) = run_read(&pods, |asked| match asked.kind {
+        Kind::Newest => Reply::json(list(50 + asked.nth, &[])),
         Kind::Probe => Reply::held(bookmark(50 + asked.nth) + "\n"),
         _ => one(asked),
     })
     .await;
-    let listed = engine.until_watching(&pods.key).await.current_at.unwrap();
-    let confirmed = engine.until(&pods.key, |report| {
-        report.version.as_ref().is_some_and(|version| version.as_u64() >= Some(51))
-    });
-    assert!(confirmed.await.current_at.unwrap() > listed);
+    let listed = engine.reports.get(&pods.key).unwrap().current_at;
+    let report = engine.until(&pods.key, |report| report.current_at > listed).await;
+    let asked_at = server.of(Kind::Newest)[0].at;
+    assert!(report.current_at.unwrap() <= asked_at, "the proof is of the time of the list");
+    engine
+        .until(&pods.key, |report| {
+            report.version.as_ref().is_some_and(|version| version.as_u64() >= Some(51))
+        })
+        .await;
     assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (1, 1));
     assert_eq!(server.of(Kind::Probe)[1].query("resourceVersion"), "50");
+}
+
+#[tokio::test]
+async fn events_and_bookmarks_prove_nothing_until_they_reach_the_version_of_a_list() {
+    let pods = short_staleness();
+    let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
+    let opened = Arc::clone(&feeds);
+    let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {
+        Kind::Newest => Reply::json(list(60, &[])),
+        Kind::Watch => {
+            let (feed, reply) = Reply::fed();
+            opened.lock().push(feed);
+            reply
+        }
+        _ => one(asked),
+    })
+    .await;
+    let listed = engine.until_watching(&pods.key).await.current_at;
+    let feed = feeds.lock()[0].clone();
+    // Both can be late: the API server sent them at an unknown time.
+    feed.line(event("MODIFIED", object("a", 1, 9)));
+    feed.line(bookmark(50));
+    let reached = |number| {
+        move |report: &InformerReport| {
+            report.version.as_ref().is_some_and(|version| version.as_u64() == Some(number))
+        }
+    };
+    assert_eq!(engine.until(&pods.key, reached(50)).await.current_at, listed);
+    let _report = engine.reports.get_summary_for_read(&pods.key);
+    engine.until(&pods.key, |_| server.count(Kind::Newest) >= 1).await;
+    feed.line(bookmark(59));
+    assert_eq!(engine.until(&pods.key, reached(59)).await.current_at, listed);
+    feed.line(event("MODIFIED", object("a", 1, 60)));
+    let report = engine.until(&pods.key, |report| report.current_at > listed).await;
+    assert!(report.current_at.unwrap() <= server.of(Kind::Newest).last().unwrap().at);
+}
+
+#[tokio::test]
+async fn bookmarks_of_an_api_server_without_etcd_prove_nothing() {
+    let pods = short_staleness();
+    let (server, engine) = run_read(&pods, |asked| match asked.kind {
+        Kind::Newest => Reply::refused(500, "InternalError"),
+        Kind::Probe | Kind::Watch => Reply::held(bookmark(7) + "\n"),
+        _ => one(asked),
+    })
+    .await;
+    let listed = engine.reports.get(&pods.key).unwrap().current_at;
+    let report = engine.until(&pods.key, |report| report.phase == InformerPhase::Silent).await;
+    assert_eq!(report.current_at, listed);
+    assert!(server.count(Kind::Newest) >= 1);
+    assert_eq!(server.count(Kind::Watch), 1);
+}
+
+#[tokio::test]
+async fn informers_of_one_kind_share_a_list_for_a_proof() {
+    let all: Vec<_> = (0..20)
+        .map(|number| {
+            let mut pods = short_staleness();
+            pods.key.scope = InformerScope::Namespace(format!("ns{number}").into());
+            pods
+        })
+        .collect();
+    let (server, engine) =
+        run(quick(), &all.iter().collect::<Vec<_>>(), |asked| match asked.kind {
+            Kind::Newest => Reply::json(list(7, &[])),
+            _ => one(asked),
+        })
+        .await;
+    for pods in &all {
+        engine.until_watching(&pods.key).await;
+    }
+    let before = Instant::now();
+    for pods in &all {
+        let _report = engine.reports.get_summary_for_read(&pods.key);
+    }
+    for pods in &all {
+        engine.until(&pods.key, |report| report.current_at > Some(before)).await;
+    }
+    let lists = server.count(Kind::Newest);
+    assert!(lists < all.len(), "{lists} lists");
+}
+
+#[tokio::test]
+async fn a_store_without_readers_needs_no_request() {
+    let pods = short_staleness();
+    let (server, engine) = run(quick(), &[&pods], one).await;
+    engine.until_watching(&pods.key).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!((server.count(Kind::Newest), server.count(Kind::Probe)), (0, 0));
+    let report = engine.reports.get(&pods.key).unwrap();
+    assert_eq!(report.phase, InformerPhase::Watching, "fresh for 2 minutes");
 }
 
 #[tokio::test]
 async fn a_watch_that_misses_an_event_of_the_probe_is_reopened() {
     let pods = short_staleness();
     let change = || event("MODIFIED", object("a", 1, 9)) + "\n";
-    let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
+    let (server, engine) = run_read(&pods, move |asked| match (asked.kind, asked.nth) {
         (Kind::Probe, 0) | (Kind::Watch, 1) => Reply::held(change()),
         _ => one(asked),
     })
@@ -60,7 +169,7 @@ async fn a_watch_that_misses_an_event_of_the_probe_is_reopened() {
 async fn a_missed_event_is_found_where_versions_have_no_order() {
     let pods = short_staleness();
     let change = || event("MODIFIED", object("a", 1, "x9")) + "\n";
-    let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
+    let (server, engine) = run_read(&pods, move |asked| match (asked.kind, asked.nth) {
         (Kind::List, _) => Reply::json(list("x7", &[object("a", 1, "x3")])),
         (Kind::Probe, _) | (Kind::Watch, 1) => Reply::held(change()),
         _ => one(asked),
@@ -71,21 +180,27 @@ async fn a_missed_event_is_found_where_versions_have_no_order() {
 }
 
 #[tokio::test]
-async fn without_bookmarks_the_watch_is_reopened_without_a_list() {
+async fn without_bookmarks_probes_become_rare_and_the_watch_stays() {
     let pods = short_staleness();
-    let (server, engine) = run(quick(), &[&pods], one).await;
-    let listed = engine.until_watching(&pods.key).await.current_at;
-    let report = engine.until(&pods.key, |_| server.count(Kind::Watch) >= 2).await;
+    let (server, engine) = run_read(&pods, |asked| match asked.kind {
+        Kind::Newest => Reply::json(list(50, &[])),
+        Kind::Probe => Reply::json(""),
+        _ => one(asked),
+    })
+    .await;
+    let listed = engine.reports.get(&pods.key).unwrap().current_at;
+    let report = engine.until(&pods.key, |_| server.count(Kind::Probe) >= 4).await;
     assert_eq!(report.current_at, listed, "no request has confirmed the store since");
-    assert_eq!((server.count(Kind::List), engine.relists()), (1, 0));
+    assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1));
     let probes = server.of(Kind::Probe);
-    assert!(probes.len() <= 3, "{}", probes.len());
+    assert!(probes[3].at - probes[2].at >= Duration::from_millis(400), "100 ms, doubled twice");
 }
 
 #[tokio::test]
 async fn a_refused_probe_is_reported_and_does_not_end_the_watch() {
     let pods = short_staleness();
-    let (server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+    let (server, engine) = run_read(&pods, |asked| match (asked.kind, asked.nth) {
+        (Kind::Newest, _) => Reply::json(list(50, &[])),
         (Kind::Probe, 0..3) => Reply::refused(500, "InternalError"),
         (Kind::Probe, _) => Reply::held(bookmark(50) + "\n"),
         _ => one(asked),

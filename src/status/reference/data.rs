@@ -88,7 +88,7 @@ pub(super) const DATA: &[ReasonRow] = &[
         "Fresh",
         "False",
         ConditionReason::WatchSilent,
-        "The watch received nothing for longer than `maxStalenessSeconds`, or kubewarm closed it.",
+        "For longer than `maxStalenessSeconds`, kubewarm could not confirm the store, or it closed the watch.",
         "Wait for the new watch; if the profile is paused, set `spec.mode` to `Active`.",
     ),
     ReasonRow::new(

@@ -198,9 +198,10 @@ pub struct WarmupSettings {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct FreshnessSettings {
-    /// Staleness limit, in seconds, 10 to 3600. A store is stale after this time without an event,
-    /// bookmark or successful freshness check. `Fresh` is not `True` while a store of the profile
-    /// is stale. Default: 120.
+    /// Staleness limit, in seconds, 10 to 3600. A store is stale if kubewarm last confirmed longer ago that
+    /// it contains all changes. Below 120, kubewarm sends more requests to the API server, and keeps the
+    /// limit only for 10 minutes after a read. `Fresh` is not `True` while a store of the profile is stale.
+    /// Default: 120.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
 

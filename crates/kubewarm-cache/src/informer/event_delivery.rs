@@ -78,16 +78,18 @@ impl InformerTask {
         let Some(Bookmark { version, .. }) = event.bookmark() else {
             return Some(WatchStreamEnd::Undecodable("a bookmark without a version".to_owned()));
         };
-        if self.version().is_some_and(|known| version.is_older_than(&known)) {
-            return Some(WatchStreamEnd::VersionDecreased);
+        if let Some(known) = self.version().filter(|known| version.is_older_than(known)) {
+            // The bookmark of a probe was faster than this one of the informer's own watch.
+            let is_late = self.probed.as_ref() == Some(&known);
+            return (!is_late).then_some(WatchStreamEnd::VersionDecreased);
         }
         self.informer.apply(Delta::Progress(version.clone()));
         {
             let mut status = self.informer.status();
             status.report.bookmark_time = Some(Timestamp::now());
-            status.report.version = Some(version);
-            status.confirm(Instant::now());
+            status.advance(version);
         }
+        self.proofs.record_bookmark(Instant::now());
         self.record_healthy();
         None
     }

@@ -95,6 +95,19 @@ impl InformerReports {
         self.informer(key).map(|informer| informer.get_summary())
     }
 
+    /// Returns the same as [`InformerReports::get_summary`], and records that a client wants to read the
+    /// store. kubewarm keeps a `maxStalenessSeconds` below 2 minutes only for stores that clients read.
+    #[must_use]
+    pub fn get_summary_for_read(&self, key: &InformerKey) -> Option<InformerReport> {
+        let informer = self.informer(key)?;
+        let is_first = informer.status().record_demand();
+        if is_first {
+            // The informer's task computes its deadlines again, as after a change of the settings.
+            informer.control.send_modify(|_| ());
+        }
+        Some(informer.get_summary())
+    }
+
     /// Records the latency of a client's request that kubewarm answered from the informer's store.
     pub fn observe_read(&self, key: &InformerKey, took: Duration) {
         if let Some(informer) = self.informer(key) {

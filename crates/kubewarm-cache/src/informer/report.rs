@@ -18,9 +18,9 @@ pub enum InformerPhase {
     Listing,
     /// Synced; the watch is open.
     Watching,
-    /// Synced; the watch is open, but no event or bookmark has confirmed the store within the
-    /// profile's `maxStalenessSeconds`. The informer opens second, short watches, which show
-    /// whether its own watch is dead.
+    /// Synced; the watch is open, but kubewarm has not confirmed the store within the profile's
+    /// `maxStalenessSeconds`. The informer opens second, short watches, which show whether its own watch
+    /// is dead.
     Silent,
     /// Synced; the last watch ended, and the informer opens the next watch.
     Reconnecting,
@@ -228,14 +228,16 @@ pub struct InformerReport {
     /// read an object in protobuf. `None` usually.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_fallback: Option<Box<str>>,
-    /// When the store was last confirmed, on the monotonic clock. The store contains every change
-    /// made before this time. Lists, events, bookmarks, freshness checks and probes (second, short
-    /// watches) confirm the store.
+    /// The store contains every change made before this time, on the monotonic clock. It is the time at
+    /// which kubewarm sent a consistent list whose version the store has reached (ADR 28).
     #[serde(skip)]
     pub current_at: Option<Instant>,
     /// When the store was last confirmed to contain every earlier change, on the wall clock.
     #[serde(rename = "lastProgressTime")]
     pub current_time: Option<Timestamp>,
+    /// When a client last read the store, on the monotonic clock. `None` if no client has read it.
+    #[serde(skip)]
+    pub read_at: Option<Instant>,
     /// When the last event arrived.
     #[serde(rename = "lastEventTime")]
     pub event_time: Option<Timestamp>,
@@ -307,11 +309,33 @@ impl UndecodableObject {
     }
 }
 
+/// The lowest staleness that one consistent list a minute and the bookmarks of the informer's watch keep.
+/// It is the default of `maxStalenessSeconds`.
+pub(super) const KEPT_BY_BOOKMARKS: Duration = Duration::from_mins(2);
+/// How long a read keeps a `maxStalenessSeconds` below 2 minutes in force.
+const READ_RECENTLY: Duration = Duration::from_mins(10);
+
 impl InformerReport {
     /// Returns the report of an informer that was created at `since` and has not listed yet.
     #[must_use]
     pub fn queued(since: Timestamp) -> Self {
         Self { since, ..Self::default() }
+    }
+
+    /// The age at which the store is stale, if `max_staleness` is the lowest `maxStalenessSeconds` of its
+    /// profiles: at least 2 minutes while no client has read the store for 10 minutes. A lower bound costs
+    /// requests, which no client then needs.
+    #[must_use]
+    pub fn kept_bound(&self, max_staleness: Duration, now: Instant) -> Duration {
+        if self.is_read_recently(now) {
+            max_staleness
+        } else {
+            max_staleness.max(KEPT_BY_BOOKMARKS)
+        }
+    }
+
+    pub(super) fn is_read_recently(&self, now: Instant) -> bool {
+        self.read_at.is_some_and(|at| now.saturating_duration_since(at) < READ_RECENTLY)
     }
 
     /// Whether the store holds a complete list and clients can read it.

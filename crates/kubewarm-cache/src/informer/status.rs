@@ -3,7 +3,8 @@
 
 use super::{
     FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, RelistReason,
-    UndecodableObject, Verb, latency_window::LatencyWindow, task_state::TaskState,
+    UndecodableObject, Verb, latency_window::LatencyWindow, pending_proofs::PendingProofs,
+    task_state::TaskState,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{ObjectKey, RequestFault, ResourceVersion};
@@ -34,6 +35,7 @@ pub(super) struct InformerStatus {
     pub(super) watch: VerbAccess,
     /// The undecodable objects in the report when the last attempt to list began.
     earlier_undecodable: Arc<[UndecodableObject]>,
+    pending: PendingProofs,
     lists: LatencyWindow,
     events: LatencyWindow,
     reads: LatencyWindow,
@@ -61,6 +63,7 @@ impl InformerStatus {
             list: VerbAccess::default(),
             watch: VerbAccess::default(),
             earlier_undecodable: Arc::default(),
+            pending: PendingProofs::default(),
             lists: LatencyWindow::default(),
             events: LatencyWindow::default(),
             reads: LatencyWindow::default(),
@@ -77,11 +80,11 @@ impl InformerStatus {
         }
     }
 
-    /// Returns a snapshot of the informer's state without latencies. An
-    /// open watch is `Silent` if the store was last confirmed to contain every earlier change more
-    /// than `bound` ago.
-    pub(super) fn get_summary(&self, bound: Duration) -> InformerReport {
+    /// Returns a snapshot of the informer's state without latencies. An open watch is `Silent` if the
+    /// store was last confirmed longer ago than [`InformerReport::kept_bound`] permits.
+    pub(super) fn get_summary(&self, max_staleness: Duration) -> InformerReport {
         let mut report = self.report.clone();
+        let bound = report.kept_bound(max_staleness, Instant::now());
         report.phase = self.phase();
         if report.phase == InformerPhase::Watching
             && report.current_at.is_some_and(|current| current.elapsed() >= bound)
@@ -145,6 +148,7 @@ impl InformerStatus {
             let report = &mut status.report;
             (report.synced_at, report.warmed) = (None, None);
             (report.version, report.current_at) = (None, None);
+            status.pending.clear();
             if was_synced {
                 status.restart_warmup();
             }
@@ -205,8 +209,8 @@ impl InformerStatus {
         self.forget_earlier_undecodable();
         self.confirm(requested_at);
         let (cold_at, started) = self.warmup_started;
+        self.advance(version.clone());
         let report = &mut self.report;
-        report.version = Some(version.clone());
         report.expected = None;
         let is_first = report.warmed.is_none();
         report.warmed.get_or_insert_with(|| FirstSync {
@@ -232,6 +236,7 @@ impl InformerStatus {
             let now = Timestamp::now();
             self.report.current_at = Some(at);
             self.report.current_time = now.checked_sub(at.elapsed()).ok().or(Some(now));
+            self.pending.forget_until(at);
         }
     }
 
@@ -243,22 +248,54 @@ impl InformerStatus {
         self.reads.record(Instant::now(), took);
     }
 
+    /// Records that a client wants to read the store. Returns whether it is the first one for long, so that
+    /// [`InformerReport::kept_bound`] changes.
+    pub(super) fn record_demand(&mut self) -> bool {
+        let now = Instant::now();
+        let was_read = self.report.is_read_recently(now);
+        self.report.read_at = Some(now);
+        !was_read
+    }
+
+    /// Records that a consistent list, which kubewarm sent at `requested_at`, has the version `newest`.
+    /// The list proves that the store is current as of `requested_at` now, or later when the store
+    /// reaches the version.
+    pub(super) fn record_newest(&mut self, requested_at: Instant, newest: ResourceVersion) {
+        if self.version().is_some_and(|version| *version >= newest) {
+            self.confirm(requested_at);
+        } else {
+            self.pending.add(requested_at, newest);
+        }
+    }
+
+    /// When kubewarm sent the first consistent list whose version the store has not reached.
+    pub(super) fn pending_since(&self) -> Option<Instant> {
+        self.pending.since()
+    }
+
+    /// Records that the store contains every change up to `version`. That alone does not show that
+    /// nothing newer exists: the version can be old when it arrives.
+    pub(super) fn advance(&mut self, version: ResourceVersion) {
+        if let Some(requested_at) = self.pending.reach(&version) {
+            self.confirm(requested_at);
+        }
+        self.report.version = Some(version);
+    }
+
     /// Records an event after its processing. Returns whether the event brought a new resource
     /// version.
     ///
-    /// An event that is not newer than the store does not confirm the store. The version and the
-    /// time of the last confirmation then stay the same.
+    /// An event that is not newer than the store does not change the version.
     pub(super) fn record_event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
-        let (now, time) = (Instant::now(), Timestamp::now());
-        self.events.record(now, lag);
-        self.report.event_time = Some(time);
+        self.events.record(Instant::now(), lag);
+        self.report.event_time = Some(Timestamp::now());
         if self.is_replay(version.as_ref()) {
             return false;
         }
-        self.report.current_at = Some(now);
-        self.report.current_time = Some(time);
         let is_new = version.is_some();
-        self.report.version = version.or_else(|| self.report.version.take());
+        if let Some(version) = version {
+            self.advance(version);
+        }
         is_new
     }
 
@@ -372,6 +409,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_phase_follows_from_the_step_and_the_sync_state() {
         let mut status = InformerStatus::new();
+        assert!(status.record_demand(), "the first read");
         assert_eq!(phase(&status), InformerPhase::Queued);
         assert_eq!(after(&mut status, TaskState::Listing), InformerPhase::Listing);
         assert_eq!(after(&mut status, TaskState::Backoff), InformerPhase::Failing);

@@ -9,6 +9,7 @@ use super::{
     list_slots::ListSlots,
     list_watch_client::ListWatchClient,
     metadata::ListMetadata,
+    proof_schedule::ProofSchedule,
     protobuf_support::ProtobufSupport,
     shared_informer::{InformerControl, SharedInformer},
     task_state::TaskState,
@@ -21,7 +22,7 @@ use kubewarm_api::model::{
 use kubewarm_client::{
     ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, fetch_namespace_existence,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch, time::Instant};
 
 /// State that the tasks of all informers share.
@@ -41,10 +42,10 @@ pub(super) struct TaskContext {
     pub(super) buckets: NamespaceBuckets,
     pub(super) list_methods: ListMethodSupport,
     pub(super) protobuf: ProtobufSupport,
-    /// The last rollback check (a consistent read before an interrupted watch resumes) for each
-    /// identity and resource.
+    /// The last consistent list of one object for each identity and resource. It shows an etcd restore before
+    /// an interrupted watch resumes, and whether a store is current.
     ///
-    /// All informers of one identity and resource share the check's result, because a list's
+    /// All informers of one identity and resource share the list, because its
     /// resource version covers the whole resource. So 2,000 informers of 20 resources need 20
     /// requests, if all informers read with the same ServiceAccount.
     pub(super) peeks: ExpiringCache<(Identity, Resource), ListMetadata>,
@@ -95,6 +96,11 @@ pub(super) struct InformerTask {
     pub(super) replaced: u64,
     pub(super) listed_at: Option<Instant>,
     pub(super) opened_at: Option<Instant>,
+    /// The store's version after the last probe that raised it. The informer's own watch can send an
+    /// earlier bookmark later.
+    pub(super) probed: Option<ResourceVersion>,
+    /// When the open watch asks for the next proof that the store is current.
+    pub(super) proofs: ProofSchedule,
     /// Number of undecodable objects in the current list and in the watch after it.
     pub(super) rejected: u64,
     /// Number of bytes that the informer's lists received since kubewarm last compared memory and
@@ -165,6 +171,8 @@ impl InformerTask {
             replaced: 0,
             listed_at: None,
             opened_at: None,
+            probed: None,
+            proofs: ProofSchedule::new(Instant::now(), Duration::ZERO),
             rejected: 0,
             unchecked_bytes: 0,
             has_reported_excess: false,
@@ -269,19 +277,36 @@ impl InformerTask {
             return Ok(false);
         };
         let within = self.shared.timing.list_headers;
-        let key = &self.informer.key;
-        let of = (key.identity.clone(), key.resource.clone());
-        let list_watch = self.list_watch.clone();
-        let peek = async move { list_watch.peek(within).await };
-        let peeks = &self.shared.peeks;
-        let peek = peeks.get_or_fetch(&Handle::current(), of, Some(since), || peek).await;
-        let newest = peek.and_then(|entry| entry.value.version()).map_err(|fault| {
+        let (requested_at, newest) = self.newest_version(since, within).await.map_err(|fault| {
             // All informers that share this consistent read receive its failure. Set `since` to
             // now, so that the next attempt sends a new request.
             let then = TaskAction::Verify { since: Instant::now() };
             TaskFailure { fault, verb: Verb::List, then }
         })?;
-        Ok(newest.is_older_than(&known))
+        if newest.is_older_than(&known) {
+            return Ok(true);
+        }
+        self.informer.status().record_newest(requested_at, newest);
+        Ok(false)
+    }
+
+    /// Sends a consistent list of one object, or shares one that was sent after `since` for the same
+    /// identity and resource. `within` is the time limit for the headers, and again for the body. Returns when the list was sent, and its version. Versions count the changes
+    /// of all namespaces, so informers of different namespaces share a list.
+    pub(super) fn newest_version(
+        &self,
+        since: Instant,
+        within: Duration,
+    ) -> impl Future<Output = Result<(Instant, ResourceVersion), RequestFault>> + Send + use<> {
+        let key = &self.informer.key;
+        let of = (key.identity.clone(), key.resource.clone());
+        let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
+        async move {
+            let peek = async move { list_watch.peek(within).await };
+            let entry =
+                shared.peeks.get_or_fetch(&Handle::current(), of, Some(since), || peek).await?;
+            Ok((entry.requested_at, entry.value.version()?))
+        }
     }
 
     /// Purges the store after an etcd restore, because etcd has lost changes that the store

@@ -38,7 +38,18 @@ pub struct InformerTiming {
     /// Time limit for the informer's own watch to deliver an event that a probe (a second, short
     /// watch) received.
     pub probe_grace: Duration,
-    /// Minimum delay after a failed probe.
+    /// Time from a bookmark to the informer's next consistent list. kube-apiserver sends the next
+    /// bookmark about 60 s after the last one, so the list is 20 s old when the bookmark proves it.
+    pub list_after_bookmark: Duration,
+    /// Minimum time from one consistent list to the next, if the store's bound is 2 minutes or more.
+    pub list_interval: Duration,
+    /// Time from a consistent list to the probe (a second, short watch), in which an event usually brings
+    /// the store to the list's version.
+    pub list_grace: Duration,
+    /// Time limit for a consistent list, also for its headers alone. A longer wait would delay the next
+    /// list until the store is stale.
+    pub list_for_proof: Duration,
+    /// Minimum delay after a failed probe, and after a probe that proved nothing.
     pub probe_pause: Duration,
     /// Interval at which an informer with an empty store checks whether its namespace exists.
     pub namespace_check: Duration,
@@ -69,6 +80,10 @@ impl Default for InformerTiming {
             probe: Duration::from_secs(4),
             probe_margin: Duration::from_secs(6),
             probe_grace: Duration::from_secs(2),
+            list_after_bookmark: Duration::from_secs(40),
+            list_interval: Duration::from_secs(55),
+            list_grace: Duration::from_millis(250),
+            list_for_proof: Duration::from_secs(10),
             probe_pause: Duration::from_secs(5),
             namespace_check: Duration::from_secs(30),
             backoff: Duration::from_secs(1),

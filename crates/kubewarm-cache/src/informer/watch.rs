@@ -2,6 +2,7 @@
 
 use super::{
     RelistReason, Verb,
+    proof_schedule::{ProofNeed, ProofSchedule},
     task::{InformerTask, TaskAction, TaskFailure},
     task_state::TaskState,
     watch_stream::{WatchMetricsGuard, WatchStream, WatchStreamEnd, is_early, random_timeout},
@@ -70,6 +71,7 @@ impl InformerTask {
         self.informer.enter(TaskState::Watching);
         self.has_reported_silence = false;
         self.opened_at = Some(stream.opened);
+        self.proofs = ProofSchedule::new(stream.opened, stream.timeout);
         self.new_events = 0;
         let open = WatchMetricsGuard::new(&self.metrics, stream.opened);
         self.informer.apply(Delta::Arrived(stream.last_bytes_at.into_std()));
@@ -218,8 +220,8 @@ impl InformerTask {
     /// Reads the watch until it ends. At the same time, runs consistency checks, namespace lookups
     /// and probes (second, short watches).
     async fn read(&mut self, stream: &mut WatchStream) -> WatchStreamEnd {
+        let mut list = Fuse::terminated();
         let mut probe = Fuse::terminated();
-        let mut probe_after = Instant::now();
         let mut check = Fuse::terminated();
         let mut empty_since = None;
         let mut had_fault = self.informer.status().report.fault.is_some();
@@ -235,7 +237,10 @@ impl InformerTask {
             empty_since = (self.informer.reader.objects() == 0)
                 .then(|| empty_since.unwrap_or_else(Instant::now));
             let namespace_at = empty_since.map(|since| since + timing.namespace_check);
-            let (silent_at, probe_at) = self.staleness();
+            let need = self.proof_need();
+            let silent_at = need.current_at + need.bound;
+            let list_at = self.proofs.list_at(&need, timing);
+            let probe_at = self.proofs.probe_at(&need, timing);
             let well_at = stream.opened + timing.immediate_end * 2;
             tokio::select! {
                 biased;
@@ -252,11 +257,16 @@ impl InformerTask {
                     }
                     None => return WatchStreamEnd::Clean,
                 },
-                probed = &mut probe => match self.evaluate_probe(probed) {
-                    Ok(after) => probe_after = after,
-                    Err(end) => return end,
+                listed = &mut list => if let Some(end) = self.evaluate_proof_list(listed) {
+                    return end;
                 },
-                () = sleep_until(probe_at.max(probe_after)), if probe.is_terminated() => {
+                () = sleep_until(list_at), if list.is_terminated() => list = self.list_for_proof(),
+                probed = &mut probe => if let Some(end) = self.evaluate_probe(probed) {
+                    return end;
+                },
+                () = sleep_until(probe_at.unwrap_or(dead_at)),
+                    if probe_at.is_some() && probe.is_terminated() =>
+                {
                     probe = self.probe();
                 }
                 () = self.consistency_check_due(), if check.is_terminated() => check = self.start_consistency_check(),
@@ -296,13 +306,15 @@ impl InformerTask {
         }
     }
 
-    /// Returns the time at which the store becomes stale, and the latest start of a probe that
-    /// keeps the store fresh. A probe is a second, short watch.
-    fn staleness(&self) -> (Instant, Instant) {
-        let bound = self.informer.settings(|settings| settings.max_staleness);
-        let margin = self.shared.timing.probe_margin.min(bound / 2);
-        let current = self.informer.status().report.current_at.unwrap_or_else(Instant::now);
-        (current + bound, current + bound - margin)
+    /// What the informer's requests for proofs have to keep.
+    pub(super) fn proof_need(&self) -> ProofNeed {
+        let max_staleness = self.informer.settings(|settings| settings.max_staleness);
+        let (status, now) = (self.informer.status(), Instant::now());
+        ProofNeed {
+            current_at: status.report.current_at.unwrap_or(now),
+            bound: status.report.kept_bound(max_staleness, now),
+            pending_since: status.pending_since(),
+        }
     }
 
     /// Whether the watch has been open long enough to reset the backoff. A watch that ends before
@@ -312,14 +324,16 @@ impl InformerTask {
         self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.stable_after)
     }
 
-    /// Clears the informer's fault and its silent state, because the watch works. An event, a
-    /// bookmark or a probe (a second, short watch) has just shown that the watch works.
+    /// Clears the informer's fault, because an event, a bookmark or a probe (a second, short watch) has just
+    /// shown that the watch works. Clears its silent state if the store is proven current again.
     pub(super) fn record_healthy(&mut self) {
         if self.has_settled() {
             self.backoff.reset();
         }
         self.informer.status().report.fault = None;
-        if std::mem::take(&mut self.has_reported_silence) {
+        let need = self.proof_need();
+        if self.has_reported_silence && Instant::now() < need.current_at + need.bound {
+            self.has_reported_silence = false;
             self.shared.changes.notify();
         }
     }

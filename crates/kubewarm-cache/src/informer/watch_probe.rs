@@ -1,4 +1,5 @@
-//! Probes: a second, short watch shows whether a silent watch has missed events.
+//! Probes: a second, short watch shows whether a silent watch has missed events, and brings the store
+//! to the version of a consistent list, which proves the store current (ADR 28).
 //!
 //! The second watch starts from the store's version with `timeoutSeconds=4`. An API server of
 //! Kubernetes 1.36 first sends events, then a bookmark after 1.5 to 2.9 s. With `timeoutSeconds` of
@@ -21,9 +22,9 @@ use tokio::time::{Instant, sleep};
 
 #[derive(Debug)]
 pub(super) struct WatchProbe {
-    /// When the second watch was opened.
-    requested_at: Instant,
     from: ResourceVersion,
+    /// The value of `InformerTask::new_events` when the second watch was opened.
+    new_events: u64,
     result: WatchProbeResult,
 }
 
@@ -35,81 +36,80 @@ impl InformerTask {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
+        let new_events = self.new_events;
         let probing = async move {
             let permit = shared.probes.acquire(&namespace).await;
             let timing = &shared.timing;
-            let requested_at = Instant::now();
             let result = list_watch.probe(&from, timing.probe, timing.watch_headers).await?;
             drop(permit);
             if matches!(result, WatchProbeResult::Event(_)) {
                 sleep(timing.probe_grace).await;
             }
-            Ok(WatchProbe { requested_at, from, result })
+            Ok(WatchProbe { from, new_events, result })
         };
         probing.boxed().fuse()
     }
 
-    /// Evaluates a probe. Returns the earliest time of the next probe, or the reason why the
-    /// informer's own watch must end.
+    /// Evaluates a probe. Returns the reason if the informer's own watch must end.
     pub(super) fn evaluate_probe(
         &mut self,
         probed: Result<WatchProbe, RequestFault>,
-    ) -> Result<Instant, WatchStreamEnd> {
-        let pause = self.shared.timing.probe_pause;
-        let WatchProbe { requested_at, from, result } = match probed {
+    ) -> Option<WatchStreamEnd> {
+        let WatchProbe { from, new_events, result } = match probed {
             Ok(probed) => probed,
             Err(fault) if fault.reason() == FaultReason::Gone => {
-                return Err(WatchStreamEnd::Dead("the version is too old for a second watch"));
+                return Some(WatchStreamEnd::Dead("the version is too old for a second watch"));
             }
             Err(fault) => {
-                self.metrics.count_request_error(Verb::Watch, fault.code());
-                let delay =
-                    self.backoff.record_failure(fault.retry_after(), fastrand::f64()).max(pause);
-                self.informer.status().record_fault(
-                    Verb::Watch,
-                    &fault,
-                    self.backoff.failures(),
-                    delay,
-                );
-                self.shared.changes.notify();
-                return Ok(Instant::now() + delay);
+                self.record_proof_fault(Verb::Watch, &fault);
+                return None;
             }
         };
         self.informer.status().clear_refusal(Verb::Watch);
         match result {
             WatchProbeResult::Bookmark(version) => {
                 if version.is_older_than(&from) {
-                    return Err(WatchStreamEnd::VersionDecreased);
+                    return Some(WatchStreamEnd::VersionDecreased);
                 }
                 // The informer's own watch can have delivered a newer version during the probe.
                 // Keep that newer version.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
                     self.informer.apply(Delta::Progress(version.clone()));
-                    self.informer.status().report.version = Some(version);
+                    self.probed = Some(version.clone());
+                    self.informer.status().advance(version);
                 }
-                self.informer.status().confirm(requested_at);
+                self.record_probe();
                 self.record_healthy();
             }
-            WatchProbeResult::Event(version) if self.lacks(&version, requested_at) => {
-                return Err(WatchStreamEnd::Dead(
+            WatchProbeResult::Event(version) if self.lacks(&version, new_events) => {
+                return Some(WatchStreamEnd::Dead(
                     "a second watch received events that this one did not send",
                 ));
             }
-            WatchProbeResult::Event(_) => {}
-            WatchProbeResult::Nothing(why) => return Err(WatchStreamEnd::Dead(why)),
+            WatchProbeResult::Event(_) => self.record_probe(),
+            // The second watch was as silent as the first one, so it shows nothing about it.
+            WatchProbeResult::Nothing(why) => {
+                tracing::debug!(informer = %self.informer.key, why, "no proof");
+                self.record_probe();
+            }
         }
-        Ok(Instant::now())
+        None
+    }
+
+    fn record_probe(&mut self) {
+        let is_proven = self.informer.status().pending_since().is_none();
+        self.proofs.record_probe(is_proven, Instant::now(), &self.shared.timing);
     }
 
     /// Whether the informer's own watch has not reached `version`, which the probe's watch received
-    /// in an event. The probe began at `requested_at`.
-    fn lacks(&self, version: &ResourceVersion, requested_at: Instant) -> bool {
+    /// in an event. The informer's own watch had `new_events` when the probe began.
+    fn lacks(&self, version: &ResourceVersion, new_events: u64) -> bool {
         let status = self.informer.status();
         status.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
-            // Resource versions that are not numbers have no order. So check whether the store was
-            // confirmed since `requested_at`, for example by an event of the informer's own watch.
-            None => status.report.current_at.is_none_or(|current| current < requested_at),
+            // Resource versions that are not numbers have no order. So check whether the informer's own
+            // watch has sent an event since.
+            None => self.new_events == new_events,
         })
     }
 }

@@ -73,7 +73,7 @@ impl ReadService {
         let scope = candidate.authorized_scope.clone();
         let pages = Box::new(ListEncoder::new(envelope, selected, scope, may_go_on));
         let media_type = format.media_type;
-        Ok(ReadResponse::new(ReadBody::List(pages), media_type, candidate, route.max_staleness))
+        Ok(ReadResponse::new(ReadBody::List(pages), media_type, candidate, route))
     }
 }
 

@@ -26,7 +26,7 @@ pub use self::{
     kind_resolver::KindResolver,
     read_response::{
         DamagedObjectError, ListEncoder, ListEncodingError, PART_BYTES, PIECE_BYTES, ReadBody,
-        ReadResponse, ReadSource,
+        ReadFreshness, ReadResponse, ReadSource,
     },
     serving_index::{ServingIndex, ServingInformer},
     watch::{WatchChunk, WatchFeed, WatchProgress},
@@ -131,13 +131,12 @@ impl ReadService {
         });
         let (answer, waited) = answered.await?;
         self.dependencies.reports.observe_read(&answer.source.informer, started_at.elapsed());
-        if let Some(age) = answer.source.age {
-            self.dependencies
-                .informer_metrics
-                .for_resource(&request.resource)
-                .observe_staleness(age);
-        }
         Ok(ReadResponse { has_waited: waited, ..answer })
+    }
+
+    /// Records the age of a store when kubewarm begins to send objects of it.
+    pub(crate) fn observe_staleness(&self, resource: &Resource, age: Duration) {
+        self.dependencies.informer_metrics.for_resource(resource).observe_staleness(age);
     }
 
     /// Returns the kinds that kubewarm serves, in the order of the API server's discovery. If `profile` is given,
@@ -217,7 +216,7 @@ impl ReadService {
         let metrics = &self.dependencies.metrics;
         let body = response_envelope::whole(&route.kind, &object, format, metrics);
         let body = ReadBody::Whole(body.map_err(StatusError::from)?);
-        Ok(ReadResponse::new(body, format.media_type, candidate, route.max_staleness))
+        Ok(ReadResponse::new(body, format.media_type, candidate, route))
     }
 
     /// Looks up the object `key` in the store of the best informer that is readable and whose store is current.

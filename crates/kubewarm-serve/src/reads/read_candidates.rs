@@ -58,8 +58,8 @@ impl ReadService {
             return Err((**failure).clone().into());
         }
         let covering = covering.with_fields(&kind, &fields)?;
-        let (candidates, is_forbidden) =
-            covering.rank_warm(|key| self.dependencies.reports.get_summary(key), Instant::now());
+        let (candidates, is_forbidden) = covering
+            .rank_warm(|key| self.dependencies.reports.get_summary_for_read(key), Instant::now());
         if candidates.is_empty() {
             return Err(ReadAttemptError::Cold { wait: cold_read_timeout, is_forbidden });
         }

@@ -2,12 +2,13 @@
 
 use super::{
     authorized_scope::AuthorizedScope, covering_informers::CandidateInformer,
-    response_envelope::ResponseEnvelope,
+    read_candidates::ReadCandidates, response_envelope::ResponseEnvelope,
 };
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::store::{ObjectSnapshot, ScanBudget};
 use kubewarm_wire::{JsonBuffer, MediaType, StatusError};
 use std::{fmt, ops::ControlFlow, time::Duration};
+use tokio::time::Instant;
 
 /// The response to a get or list.
 #[derive(Debug)]
@@ -29,11 +30,32 @@ pub struct ReadSource {
     /// The key of the informer. Clients receive only a hash of this key, because the key contains namespaces and
     /// selectors.
     pub informer: InformerKey,
-    /// Time since kubewarm last confirmed that the store is current. `None` if kubewarm never confirmed it.
-    pub age: Option<Duration>,
-    /// Whether the store is stale: `age` exceeds the lowest `maxStalenessSeconds` of the profiles that serve the
-    /// request.
-    pub is_stale: bool,
+    /// `None` for the objects of an earlier resource version, which are as old as the request wants.
+    pub freshness: Option<ReadFreshness>,
+}
+
+/// How fresh the objects of a response are. The age grows until kubewarm sends the response.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadFreshness {
+    /// The objects contain every change before this time. `None` if kubewarm never confirmed the store.
+    current_at: Option<Instant>,
+    /// The lowest `maxStalenessSeconds` of the profiles that serve the request.
+    bound: Duration,
+}
+
+impl ReadFreshness {
+    /// The longest time for which the objects can have been outdated at `now`. `None` if kubewarm never confirmed
+    /// the store.
+    #[must_use]
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        self.current_at.map(|at| now.saturating_duration_since(at))
+    }
+
+    /// Whether the age exceeds the profiles' limit at `now`.
+    #[must_use]
+    pub fn is_stale(&self, now: Instant) -> bool {
+        self.age(now).is_none_or(|age| age > self.bound)
+    }
 }
 
 /// The maximum number of bytes that kubewarm passes to hyper at once from a response body. This number and 8 bytes
@@ -102,18 +124,19 @@ impl ReadResponse {
         body: ReadBody,
         media_type: MediaType,
         candidate: &CandidateInformer<'_>,
-        bound: Duration,
+        route: &ReadCandidates<'_>,
     ) -> Self {
-        Self { body, media_type, source: ReadSource::of(candidate, bound), has_waited: false }
+        Self { body, media_type, source: ReadSource::of(candidate, route), has_waited: false }
     }
 }
 
 impl ReadSource {
-    pub(super) fn of(candidate: &CandidateInformer<'_>, bound: Duration) -> Self {
+    pub(super) fn of(candidate: &CandidateInformer<'_>, route: &ReadCandidates<'_>) -> Self {
+        let freshness =
+            ReadFreshness { current_at: candidate.report.current_at, bound: route.max_staleness };
         Self {
             informer: candidate.key.clone(),
-            age: candidate.age,
-            is_stale: candidate.age.is_none_or(|age| age > bound),
+            freshness: (!route.request.version_match.is_earlier()).then_some(freshness),
         }
     }
 }

@@ -263,7 +263,11 @@ impl ReadApi {
         self.note_read(&caller, objects, Some(&answer.source));
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let permits = self.callers.large_response_permits(&caller);
-        let response = response::objects(&request.head, answer, &self.tag_key, permits).await?;
+        let (response, age) =
+            response::objects(&request.head, answer, &self.tag_key, permits).await?;
+        if let Some(age) = age {
+            self.reads.observe_staleness(&objects.resource, age);
+        }
         response.body().keep(self.permit(&caller, permit));
         Ok((from, response))
     }

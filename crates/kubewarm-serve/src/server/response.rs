@@ -26,6 +26,7 @@ use std::{
     hash::{BuildHasher as _, Hash, RandomState},
     time::Duration,
 };
+use tokio::time::Instant;
 
 /// Up to this size in bytes, kubewarm sends a body at once, uncompressed and with `Content-Length`. The API server
 /// compresses bodies above the same size.
@@ -42,7 +43,7 @@ pub(super) fn keyed_tag(tag_key: &RandomState, value: impl Hash) -> String {
     format!("{:016x}", tag_key.hash_one(value))
 }
 
-/// The response to a get or list. For a large response, kubewarm encodes a piece only while it holds one of the
+/// The response to a get or list, and the age in its header. For a large response, kubewarm encodes a piece only while it holds one of the
 /// user's `permits`.
 ///
 /// # Errors
@@ -53,9 +54,8 @@ pub(super) async fn objects(
     answer: reads::ReadResponse,
     tag_key: &RandomState,
     permits: UserPermits,
-) -> Result<OutgoingResponse, StatusError> {
+) -> Result<(OutgoingResponse, Option<Duration>), StatusError> {
     let mut headers = headers(content_type(answer.media_type), NOT_KEPT);
-    set_source_headers(&mut headers, &answer.source, tag_key);
     let of = &answer.source.informer.resource;
     let (first_piece, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
@@ -67,6 +67,8 @@ pub(super) async fn objects(
             Err(ListEncodingError::Damaged(damaged)) => return Err(damaged.into()),
         },
     };
+    // The first piece can have waited for the objects before it, so the age counts from here.
+    let age = set_source_headers(&mut headers, &answer.source, tag_key);
     let mut indenter =
         (answer.media_type == MediaType::Json && is_pretty(request)).then(JsonIndenter::default);
     let first_piece = Bytes::from(first_piece);
@@ -79,7 +81,7 @@ pub(super) async fn objects(
     };
     if rest.is_none() && left.is_empty() {
         let content = whole(&request.headers, &mut headers, first);
-        return Ok(response(StatusCode::OK, headers, content));
+        return Ok((response(StatusCode::OK, headers, content), age));
     }
     let rest = stream::unfold(rest, |rest| async move {
         let mut rest = rest?;
@@ -97,7 +99,7 @@ pub(super) async fn objects(
     } else {
         ResponseBody::streamed(pieces)
     };
-    Ok(response(StatusCode::OK, headers, content))
+    Ok((response(StatusCode::OK, headers, content), age))
 }
 
 /// Whether the client gets indented JSON.
@@ -151,21 +153,24 @@ where
 }
 
 /// Sets the headers with the informer's hash and the age of its store, and a `Warning` header if the store is
-/// stale.
+/// stale. Returns the age.
 pub(super) fn set_source_headers(
     headers: &mut HeaderMap,
     source: &ReadSource,
     tag_key: &RandomState,
-) {
+) -> Option<Duration> {
     const INFORMER_HEADER: HeaderName = HeaderName::from_static("kubewarm-informer");
     const FRESHNESS: HeaderName = HeaderName::from_static("kubewarm-freshness-milliseconds");
     set(headers, INFORMER_HEADER, keyed_tag(tag_key, &source.informer));
-    if let Some(age) = source.age {
+    let (freshness, now) = (source.freshness?, Instant::now());
+    let age = freshness.age(now);
+    if let Some(age) = age {
         set(headers, FRESHNESS, age.as_millis().to_string());
     }
-    if source.is_stale {
-        set(headers, WARNING, staleness_warning(source.age));
+    if freshness.is_stale(now) {
+        set(headers, WARNING, staleness_warning(age));
     }
+    age
 }
 
 /// The `Content-Type` of a get or list.

@@ -67,7 +67,7 @@ impl WatchSession {
     ) -> OutgoingResponse {
         let mut headers = headers(watch_content_type(self.feed.media_type()), NOT_KEPT);
         if let Some(source) = self.feed.source() {
-            set_source_headers(&mut headers, source, tag_key);
+            let _age = set_source_headers(&mut headers, source, tag_key);
         }
         let pieces = stream::unfold(self, |mut watch| async move {
             let piece = watch.next().await?;

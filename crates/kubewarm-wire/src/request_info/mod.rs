@@ -92,6 +92,14 @@ pub enum VersionMatch {
     },
 }
 
+impl VersionMatch {
+    /// Whether the response has the objects of one given resource version, which can be an earlier one.
+    #[must_use]
+    pub const fn is_earlier(&self) -> bool {
+        matches!(self, Self::Exact(_) | Self::Continue { version: Some(_), .. })
+    }
+}
+
 /// The permission that a request needs, with the attributes of a `SubjectAccessReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessAttributes<'a> {

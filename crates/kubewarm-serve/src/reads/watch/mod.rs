@@ -79,7 +79,7 @@ impl ReadService {
                 reads: Arc::clone(self),
                 request: route.request.clone(),
                 profile: profile.cloned(),
-                source: ReadSource::of(candidate, route.max_staleness),
+                source: ReadSource::of(candidate, route),
                 access_requirement: candidate.access_requirement(),
                 indexes: route.fields.indexes.clone(),
                 cursor: WatchCursor::new(

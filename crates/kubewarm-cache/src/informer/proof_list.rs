@@ -1,0 +1,87 @@
+//! The consistent list whose version proves, once the store has reached it, that the store is current.
+
+use super::{task::InformerTask, watch_stream::WatchStreamEnd};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Fuse},
+};
+use kubewarm_api::model::{RequestFault, ResourceVersion, Verb};
+use tokio::time::Instant;
+
+/// The version of a consistent list of one object.
+#[derive(Debug)]
+pub(super) struct ProofList {
+    requested_at: Instant,
+    newest: ResourceVersion,
+    /// The store's version before kubewarm sent the list. `None` for a list that was sent before this
+    /// informer wanted it, because the store could have had a lower version then.
+    known: Option<ResourceVersion>,
+}
+
+impl InformerTask {
+    /// Sends the list, or shares a recent list of another informer.
+    pub(super) fn list_for_proof(
+        &self,
+    ) -> Fuse<BoxFuture<'static, Result<ProofList, RequestFault>>> {
+        let (known, now) = (self.version(), Instant::now());
+        let within = self.shared.timing.list_for_proof;
+        let shared = self.newest_version(self.proofs.shared_since(&self.proof_need(), now), within);
+        let list_watch = self.list_watch.clone();
+        async move {
+            if let Ok((requested_at, newest)) = shared.await {
+                let is_own = requested_at >= now;
+                if is_own || known.as_ref().is_none_or(|known| newest >= *known) {
+                    let known = known.filter(|_| is_own);
+                    return Ok(ProofList { requested_at, newest, known });
+                }
+            }
+            // The shared list is too old, or it failed. It can have failed in another namespace, so its
+            // error says nothing about this informer's access.
+            let requested_at = Instant::now();
+            let newest = list_watch.peek(within).await?.version()?;
+            Ok(ProofList { requested_at, newest, known })
+        }
+        .boxed()
+        .fuse()
+    }
+
+    /// Records the list's version. Returns the reason if the informer's own watch must end.
+    pub(super) fn evaluate_proof_list(
+        &mut self,
+        listed: Result<ProofList, RequestFault>,
+    ) -> Option<WatchStreamEnd> {
+        let ProofList { requested_at, newest, known } = match listed {
+            Ok(listed) => listed,
+            Err(fault) => {
+                self.record_proof_fault(Verb::List, &fault);
+                return None;
+            }
+        };
+        // A consistent list is never older than what the API server has sent before, so an etcd restore
+        // has lowered the versions.
+        if known.is_some_and(|known| newest.is_older_than(&known)) {
+            return Some(WatchStreamEnd::VersionDecreased);
+        }
+        self.proofs.record_list(requested_at);
+        let mut status = self.informer.status();
+        status.record_newest(requested_at, newest);
+        status.clear_refusal(Verb::List);
+        let had_fault = status.report.fault.take_if(|fault| fault.verb == Verb::List).is_some();
+        drop(status);
+        if had_fault || self.has_reported_silence {
+            self.record_healthy();
+        }
+        None
+    }
+
+    /// Records a failed request for a proof, and the time of the next one. The informer's own watch goes
+    /// on.
+    pub(super) fn record_proof_fault(&mut self, verb: Verb, fault: &RequestFault) {
+        self.metrics.count_request_error(verb, fault.code());
+        let pause = self.shared.timing.probe_pause;
+        let delay = self.backoff.record_failure(fault.retry_after(), fastrand::f64()).max(pause);
+        self.informer.status().record_fault(verb, fault, self.backoff.failures(), delay);
+        self.proofs.record_failure(Instant::now() + delay);
+        self.shared.changes.notify();
+    }
+}
