@@ -16,6 +16,9 @@ pub(super) struct ProofList {
     /// The store's version before kubewarm sent the list. `None` for a list that was sent before this
     /// informer wanted it, because the store could have had a lower version then.
     known: Option<ResourceVersion>,
+    /// Whether kubewarm sent the list for this informer alone. Only then, the answer shows that this
+    /// informer may list.
+    is_own: bool,
 }
 
 impl InformerTask {
@@ -27,19 +30,21 @@ impl InformerTask {
         let within = self.shared.timing.list_for_proof;
         let shared = self.newest_version(self.proofs.shared_since(&self.proof_need(), now), within);
         let list_watch = self.list_watch.clone();
+        // Another informer's list cannot end a fault of this one.
+        let has_fault = self.informer.status().report.fault.is_some();
         async move {
-            if let Ok((requested_at, newest)) = shared.await {
-                let is_own = requested_at >= now;
-                if is_own || known.as_ref().is_none_or(|known| newest >= *known) {
-                    let known = known.filter(|_| is_own);
-                    return Ok(ProofList { requested_at, newest, known });
+            if !has_fault && let Ok((requested_at, newest)) = shared.await {
+                let is_new = requested_at >= now;
+                if is_new || known.as_ref().is_none_or(|known| newest >= *known) {
+                    let known = known.filter(|_| is_new);
+                    return Ok(ProofList { requested_at, newest, known, is_own: false });
                 }
             }
             // The shared list is too old, or it failed. It can have failed in another namespace, so its
             // error says nothing about this informer's access.
             let requested_at = Instant::now();
             let newest = list_watch.peek(within).await?.version()?;
-            Ok(ProofList { requested_at, newest, known })
+            Ok(ProofList { requested_at, newest, known, is_own: true })
         }
         .boxed()
         .fuse()
@@ -50,7 +55,7 @@ impl InformerTask {
         &mut self,
         listed: Result<ProofList, RequestFault>,
     ) -> Option<WatchStreamEnd> {
-        let ProofList { requested_at, newest, known } = match listed {
+        let ProofList { requested_at, newest, known, is_own } = match listed {
             Ok(listed) => listed,
             Err(fault) => {
                 self.record_proof_fault(Verb::List, &fault);
@@ -65,12 +70,14 @@ impl InformerTask {
         self.proofs.record_list(requested_at);
         let mut status = self.informer.status();
         status.record_newest(requested_at, newest);
-        status.clear_refusal(Verb::List);
-        let had_fault = status.report.fault.take_if(|fault| fault.verb == Verb::List).is_some();
-        drop(status);
-        if had_fault || self.has_reported_silence {
-            self.record_healthy();
+        if is_own {
+            status.clear_refusal(Verb::List);
+            if status.report.fault.take_if(|fault| fault.verb == Verb::List).is_some() {
+                self.shared.changes.notify();
+            }
         }
+        drop(status);
+        self.end_silence();
         None
     }
 

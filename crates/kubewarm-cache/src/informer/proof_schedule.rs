@@ -78,7 +78,10 @@ impl ProofSchedule {
             let before_end = self.ends_at - BEFORE_END;
             let is_asked =
                 self.asked_at.is_some_and(|at| at + timing.list_interval / 4 > before_end);
-            if is_asked { due } else { due.min(before_end) }
+            let due = if is_asked { due } else { due.min(before_end) };
+            // After a slow list, and if each watch ends early, no bookmark comes in time.
+            let kept = need.current_at + need.bound / 4 * 3;
+            due.min(self.asked_at.map_or(kept, |at| kept.max(at + timing.list_interval)))
         };
         due.max(self.not_before)
     }
@@ -136,6 +139,19 @@ mod tests {
 
     fn need(current_at: Instant, bound: u64, pending_since: Option<Instant>) -> ProofNeed {
         ProofNeed { current_at, bound: Duration::from_secs(bound), pending_since }
+    }
+
+    #[test]
+    fn a_list_is_due_before_the_bound_also_where_no_watch_lasts_until_a_bookmark() {
+        let timing = InformerTiming::default();
+        let listed = Instant::now();
+        // Each watch lasts for 20 s.
+        let opened = listed + Duration::from_secs(100);
+        let mut schedule = ProofSchedule::new(opened, Duration::from_hours(2));
+        assert_eq!(schedule.list_at(&need(listed, 120, None), &timing), opened);
+        schedule.record_list(opened);
+        let next = schedule.list_at(&need(listed, 120, Some(opened)), &timing);
+        assert_eq!(next, opened + timing.list_interval);
     }
 
     #[test]

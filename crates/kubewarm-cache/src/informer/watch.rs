@@ -331,6 +331,11 @@ impl InformerTask {
             self.backoff.reset();
         }
         self.informer.status().report.fault = None;
+        self.end_silence();
+    }
+
+    /// Clears the informer's silent state if the store is proven current again.
+    pub(super) fn end_silence(&mut self) {
         let need = self.proof_need();
         if self.has_reported_silence && Instant::now() < need.current_at + need.bound {
             self.has_reported_silence = false;
