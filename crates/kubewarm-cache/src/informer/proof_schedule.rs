@@ -71,17 +71,14 @@ impl ProofSchedule {
             self.asked_at.map_or(need.current_at, |at| at.max(need.current_at)) + need.bound / 2
         } else {
             let before_bookmark = self.bookmark_at + timing.list_after_bookmark;
-            let due = self
-                .asked_at
-                .map_or(before_bookmark, |at| before_bookmark.max(at + timing.list_interval));
+            // After a slow list, and if each watch ends early, no bookmark comes in time.
+            let due = before_bookmark.min(need.current_at + need.bound / 4 * 3);
+            let due = self.asked_at.map_or(due, |at| due.max(at + timing.list_interval));
             // The bookmark at the end of the watch comes earlier than the regular one.
             let before_end = self.ends_at - BEFORE_END;
             let is_asked =
                 self.asked_at.is_some_and(|at| at + timing.list_interval / 4 > before_end);
-            let due = if is_asked { due } else { due.min(before_end) };
-            // After a slow list, and if each watch ends early, no bookmark comes in time.
-            let kept = need.current_at + need.bound / 4 * 3;
-            due.min(self.asked_at.map_or(kept, |at| kept.max(at + timing.list_interval)))
+            if is_asked { due } else { due.min(before_end) }
         };
         due.max(self.not_before)
     }

@@ -291,8 +291,9 @@ impl InformerTask {
     }
 
     /// Sends a consistent list of one object, or shares one that was sent after `since` for the same
-    /// identity and resource. `within` is the time limit for the headers, and again for the body. Returns when the list was sent, and its version. Versions count the changes
-    /// of all namespaces, so informers of different namespaces share a list.
+    /// identity and resource. `within` is the time limit for the headers, and again for the body.
+    /// Returns when the list was sent, and its version. Versions count the changes of all namespaces, so
+    /// informers of different namespaces share a list.
     pub(super) fn newest_version(
         &self,
         since: Instant,

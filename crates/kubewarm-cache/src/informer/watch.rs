@@ -336,8 +336,11 @@ impl InformerTask {
 
     /// Clears the informer's silent state if the store is proven current again.
     pub(super) fn end_silence(&mut self) {
+        if !self.has_reported_silence {
+            return;
+        }
         let need = self.proof_need();
-        if self.has_reported_silence && Instant::now() < need.current_at + need.bound {
+        if Instant::now() < need.current_at + need.bound {
             self.has_reported_silence = false;
             self.shared.changes.notify();
         }

@@ -43,8 +43,8 @@ pub(super) fn keyed_tag(tag_key: &RandomState, value: impl Hash) -> String {
     format!("{:016x}", tag_key.hash_one(value))
 }
 
-/// The response to a get or list, and the age in its header. For a large response, kubewarm encodes a piece only while it holds one of the
-/// user's `permits`.
+/// The response to a get or list, and the age in its header. For a large response, kubewarm encodes a piece only while
+/// it holds one of the user's `permits`.
 ///
 /// # Errors
 ///
