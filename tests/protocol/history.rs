@@ -14,7 +14,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
 /// The number of object names. It is small, so that objects are often deleted and created again.
 const NAMES: usize = 40;
@@ -170,7 +173,7 @@ impl Past {
             None => self.uids,
         };
         self.now += self.dice.u64(1..4);
-        let is_decodable = self.dice.u8(..15) > 0;
+        let is_decodable = self.dice.u8(..4) > 0;
         let mut json = object(name, uid, self.now);
         if !is_decodable {
             json = json.replacen("\"name\"", "\"labels\":{\"a\":7},\"name\"", 1);
@@ -267,6 +270,10 @@ impl Watcher {
                 }
             });
             let _quiet = changed.await;
+            // Several changes must wait, because only events that are sent together are swapped.
+            if self.dice.bool() {
+                sleep(Duration::from_millis(10)).await;
+            }
             if self.left == 0 && !self.world.past.lock().is_calm {
                 return self.fail().await;
             }
@@ -285,7 +292,7 @@ impl Watcher {
         let past = self.world.past.lock();
         let next: Vec<_> = past.after(self.at).take(2).cloned().collect();
         let mut lines: Vec<_> = next.iter().map(Change::line).collect();
-        if !past.is_calm && !self.is_over && self.dice.u8(..8) == 0 {
+        if !past.is_calm && !self.is_over && self.dice.u8(..2) == 0 {
             lines.reverse();
         }
         if !past.is_calm && self.dice.u8(..12) == 0 {

@@ -105,6 +105,45 @@ async fn a_deletion_without_a_name_ends_in_a_relist() {
     assert_eq!(server.count(Kind::List), 2);
 }
 
+/// The events arrive after a newer event of another object.
+#[tokio::test]
+async fn a_late_undecodable_state_replaces_an_older_state_only() {
+    let pods = informer("pods");
+    let (feed, watch) = Reply::fed();
+    let watch = parking_lot::Mutex::new(Some(watch));
+    let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => watch.lock().take().unwrap(),
+        _ => two(asked),
+    })
+    .await;
+    feed.line(event("ADDED", object("c", 3, 20)));
+    feed.line(event("MODIFIED", bad("b", 2)));
+    feed.line(event("MODIFIED", bad("a", 15)));
+    engine.until_shown(&pods.key, &["b@5", "c@20"]).await;
+    feed.line(bookmark(21));
+    let report = engine.until(&pods.key, |report| report.bookmark_time.is_some()).await;
+    assert_eq!(named(&report), ["ns/a"]);
+    assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1));
+}
+
+#[tokio::test]
+async fn a_late_deletion_does_not_end_the_report_of_an_undecodable_object() {
+    let pods = informer("pods");
+    let (feed, watch) = Reply::fed();
+    let watch = parking_lot::Mutex::new(Some(watch));
+    let (_server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => watch.lock().take().unwrap(),
+        (Kind::List, 1) => Reply::json(list(21, &[bad("a", 20), object("b", 2, 5)])),
+        _ => two(asked),
+    })
+    .await;
+    feed.line(event("ADDED", bad("a", 20)));
+    feed.line(event("DELETED", object("a", 1, 15)));
+    let report = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
+    assert_eq!(report.last_relist.unwrap().reason, RelistReason::Disordered);
+    assert_eq!(named(&report), ["ns/a"]);
+}
+
 #[tokio::test]
 async fn an_undecodable_object_stays_reported_until_a_relist_without_it_is_complete() {
     let pods = informer("pods");

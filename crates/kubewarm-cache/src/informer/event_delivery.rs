@@ -138,7 +138,16 @@ impl InformerTask {
             );
         };
         let version = gone.version.clone();
-        let reported = self.informer.status().find_undecodable(&gone.namespace, &gone.name);
+        let (reported, is_replay) = {
+            let status = self.informer.status();
+            let reported = status.find_undecodable(&gone.namespace, &gone.name);
+            (reported, status.is_replay(version.as_ref()))
+        };
+        // The deletion can be older than the state that kubewarm could not decode. The store has no
+        // version of that state, so end the watch and relist.
+        if reported.is_some() && is_replay {
+            return Some(WatchStreamEnd::OutOfOrder);
+        }
         let outcome = self.informer.apply(Delta::Remove(gone));
         self.end_undecodable(reported);
         self.record_event(event.kind, outcome, version, received);
@@ -181,8 +190,8 @@ impl InformerTask {
     /// Reports an undecodable object, and removes its previous version from the store. The report comes first, so
     /// that no client mistakes the removal for a deletion.
     ///
-    /// If the event is older than the store, it changes nothing. If the object's name is unreadable, the watch ends
-    /// and the informer relists.
+    /// An event that is not newer than the stored object changes nothing. If the event is older than the store, which
+    /// lacks the object, or if the object's name is unreadable, the watch ends and the informer relists.
     fn drop_undecodable(
         &mut self,
         event: UpstreamEvent<'_>,
@@ -193,10 +202,14 @@ impl InformerTask {
             return Some(self.undecodable_end(DecodeStage::WatchObject, &rejected.problem));
         };
         let version = gone.version.clone();
-        if self.informer.status().is_replay(version.as_ref()) {
-            self.metrics.count_decode_error(DecodeStage::WatchObject);
-            let is_held = self.informer.reader.contains(&gone.namespace, &gone.name);
-            return (!is_held).then_some(WatchStreamEnd::OutOfOrder);
+        if let Some(version) = &version
+            && self.informer.status().is_replay(Some(version))
+        {
+            let held = self.informer.reader.object_version(&gone.namespace, &gone.name);
+            if held.as_ref().is_none_or(|held| held >= version) {
+                self.metrics.count_decode_error(DecodeStage::WatchObject);
+                return held.is_none().then_some(WatchStreamEnd::OutOfOrder);
+            }
         }
         self.reject(rejected, DecodeStage::WatchObject);
         let outcome = self.informer.apply(Delta::Remove(gone));

@@ -122,6 +122,15 @@ impl StoreReader {
         self.store.contents.read().find(namespace, name, RowPosition::default()).is_ok()
     }
 
+    /// Returns the resource version of the object with this namespace and name. Returns `None` if the store lacks the
+    /// object, or if the object has no version.
+    #[must_use]
+    pub fn object_version(&self, namespace: &str, name: &str) -> Option<ResourceVersion> {
+        let contents = self.store.contents.read();
+        let position = contents.find(namespace, name, RowPosition::default()).ok()?;
+        contents.identity(contents.order.get(position)?)?.version
+    }
+
     /// Whether kubewarm is about to compress the store's objects again, with a better dictionary. Objects that the
     /// store gets meanwhile are compressed twice, and the process keeps the memory of their first form.
     #[must_use]
