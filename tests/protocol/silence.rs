@@ -5,10 +5,16 @@ use crate::{
     reply::{Feed, Reply, bookmark, event, list, object, quiet},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
-use kubewarm_api::model::{InformerScope, InformerSpec};
+use kubewarm_api::model::{FaultReason, InformerScope, InformerSpec};
 use kubewarm_cache::informer::{InformerPhase, InformerReport, UpstreamWatchEnd};
 use parking_lot::Mutex;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 use tokio::time::Instant;
 
 fn one(asked: &ReceivedQuery) -> Reply {
@@ -111,13 +117,7 @@ async fn bookmarks_of_an_api_server_without_etcd_prove_nothing() {
 
 #[tokio::test]
 async fn informers_of_one_kind_share_a_list_for_a_proof() {
-    let all: Vec<_> = (0..20)
-        .map(|number| {
-            let mut pods = short_staleness();
-            pods.key.scope = InformerScope::Namespace(format!("ns{number}").into());
-            pods
-        })
-        .collect();
+    let all = many_namespaces();
     let (server, engine) =
         run(quick(), &all.iter().collect::<Vec<_>>(), |asked| match asked.kind {
             Kind::Newest => Reply::json(list(7, &[])),
@@ -136,6 +136,89 @@ async fn informers_of_one_kind_share_a_list_for_a_proof() {
     }
     let lists = server.count(Kind::Newest);
     assert!(lists < all.len(), "{lists} lists");
+}
+
+/// Pods of 20 namespaces, which are stale after one second.
+fn many_namespaces() -> Vec<InformerSpec> {
+    let of = |number| {
+        let mut pods = short_staleness();
+        pods.key.scope = InformerScope::Namespace(format!("ns{number}").into());
+        pods
+    };
+    (0..20).map(of).collect()
+}
+
+#[tokio::test]
+async fn an_overloaded_server_does_not_get_a_list_of_each_informer() {
+    let all = many_namespaces();
+    let (server, engine) =
+        run(quick(), &all.iter().collect::<Vec<_>>(), |asked| match asked.kind {
+            Kind::Newest => Reply::refused(503, "Overloaded").after(Duration::from_secs(1)),
+            _ => one(asked),
+        })
+        .await;
+    for pods in &all {
+        engine.until_watching(&pods.key).await;
+    }
+    for pods in &all {
+        let _report = engine.reports.get_summary_for_read(&pods.key);
+    }
+    for pods in &all {
+        engine.until(&pods.key, |report| report.fault.is_some()).await;
+    }
+    let lists = server.count(Kind::Newest);
+    assert!(lists < all.len(), "{lists} lists");
+}
+
+#[tokio::test]
+async fn only_a_list_of_its_own_namespace_ends_a_refusal() {
+    let all: Vec<_> = many_namespaces().into_iter().take(2).collect();
+    let (server, engine) = run(quick(), &[&all[0], &all[1]], |asked| match asked.kind {
+        Kind::Newest if asked.path.contains("/ns0/") => Reply::refused(403, "Forbidden"),
+        Kind::Newest => Reply::json(list(7, &[])),
+        _ => one(asked),
+    })
+    .await;
+    for pods in &all {
+        engine.until_watching(&pods.key).await;
+        let _report = engine.reports.get_summary_for_read(&pods.key);
+    }
+    let is_refused = |report: &InformerReport| {
+        report.fault.as_ref().is_some_and(|fault| fault.reason == FaultReason::Forbidden)
+    };
+    engine.until(&all[0].key, is_refused).await;
+    let refused = server.count(Kind::Newest);
+    let mut confirmed = engine.reports.get(&all[1].key).unwrap().current_at;
+    for _ in 0..4 {
+        let after = confirmed;
+        confirmed = engine.until(&all[1].key, |report| report.current_at > after).await.current_at;
+        let report = engine.reports.get(&all[0].key).unwrap();
+        assert!(is_refused(&report), "{report:?}");
+    }
+    assert!(server.count(Kind::Newest) > refused);
+}
+
+#[tokio::test]
+async fn a_probe_that_proves_a_list_is_followed_by_another_although_a_newer_list_waits() {
+    let pods = short_staleness();
+    let lists = Arc::new(AtomicU32::new(0));
+    let (server, engine) = run_read(&pods, move |asked| match asked.kind {
+        Kind::Newest => {
+            let number = lists.fetch_add(1, Ordering::Relaxed) + 1;
+            Reply::json(list(50 + number, &[]))
+        }
+        Kind::Probe => {
+            let newest = 50 + lists.load(Ordering::Relaxed);
+            // The next list comes after half a second.
+            Reply::held(bookmark(newest) + "\n").after(Duration::from_millis(700))
+        }
+        _ => one(asked),
+    })
+    .await;
+    engine.until(&pods.key, |_| server.count(Kind::Probe) >= 10).await;
+    let probes = server.of(Kind::Probe);
+    let pause = probes[9].at - probes[8].at;
+    assert!(pause < Duration::from_secs(6), "{pause:?}: the pause has doubled");
 }
 
 #[tokio::test]

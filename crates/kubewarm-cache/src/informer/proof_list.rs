@@ -5,7 +5,7 @@ use futures::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
 };
-use kubewarm_api::model::{RequestFault, ResourceVersion, Verb};
+use kubewarm_api::model::{FaultReason, RequestFault, ResourceVersion, Verb};
 use tokio::time::Instant;
 
 /// The version of a consistent list of one object.
@@ -28,20 +28,29 @@ impl InformerTask {
     ) -> Fuse<BoxFuture<'static, Result<ProofList, RequestFault>>> {
         let (known, now) = (self.version(), Instant::now());
         let within = self.shared.timing.list_for_proof;
-        let shared = self.newest_version(self.proofs.shared_since(&self.proof_need(), now), within);
+        let recent = self.proofs.shared_since(&self.proof_need(), now);
+        // A list from before a change of this store confirms nothing, so a list from now on follows.
+        let shared = [recent, now].map(|since| self.newest_version(since, within));
         let list_watch = self.list_watch.clone();
-        // Another informer's list cannot end a fault of this one.
-        let has_fault = self.informer.status().report.fault.is_some();
+        let is_refused = self.informer.status().report.fault.as_ref().is_some_and(|fault| {
+            fault.verb == Verb::List && can_concern_one_namespace(fault.reason)
+        });
         async move {
-            if !has_fault && let Ok((requested_at, newest)) = shared.await {
-                let is_new = requested_at >= now;
-                if is_new || known.as_ref().is_none_or(|known| newest >= *known) {
-                    let known = known.filter(|_| is_new);
-                    return Ok(ProofList { requested_at, newest, known, is_own: false });
+            for listing in shared.into_iter().filter(|_| !is_refused) {
+                match listing.await {
+                    Ok((requested_at, newest)) => {
+                        let is_new = requested_at >= now;
+                        if is_new || known.as_ref().is_none_or(|known| newest >= *known) {
+                            let known = known.filter(|_| is_new);
+                            return Ok(ProofList { requested_at, newest, known, is_own: false });
+                        }
+                    }
+                    Err(fault) if can_concern_one_namespace(fault.reason()) => break,
+                    // The informer's own list would fail, too. If each informer sent one, an overloaded
+                    // API server would receive many at once.
+                    Err(fault) => return Err(fault),
                 }
             }
-            // The shared list is too old, or it failed. It can have failed in another namespace, so its
-            // error says nothing about this informer's access.
             let requested_at = Instant::now();
             let newest = list_watch.peek(within).await?.version()?;
             Ok(ProofList { requested_at, newest, known, is_own: true })
@@ -72,9 +81,10 @@ impl InformerTask {
         status.record_newest(requested_at, newest);
         if is_own {
             status.clear_refusal(Verb::List);
-            if status.report.fault.take_if(|fault| fault.verb == Verb::List).is_some() {
-                self.shared.changes.notify();
-            }
+        }
+        // After a refusal, the list was this informer's own.
+        if status.report.fault.take_if(|fault| fault.verb == Verb::List).is_some() {
+            self.shared.changes.notify();
         }
         drop(status);
         self.end_silence();
@@ -91,4 +101,9 @@ impl InformerTask {
         self.proofs.record_failure(Instant::now() + delay);
         self.shared.changes.notify();
     }
+}
+
+/// Whether a list can fail for this reason in one namespace, and succeed in another one with the same identity.
+fn can_concern_one_namespace(reason: FaultReason) -> bool {
+    matches!(reason, FaultReason::Forbidden | FaultReason::NamespaceNotFound)
 }

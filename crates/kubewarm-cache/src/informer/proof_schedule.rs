@@ -67,7 +67,8 @@ impl ProofSchedule {
     /// When to send the next consistent list.
     pub(super) fn list_at(&self, need: &ProofNeed, timing: &InformerTiming) -> Instant {
         let due = if need.bound < KEPT_BY_BOOKMARKS {
-            // Two proofs in each bound, so that one may fail.
+            // A proof takes up to 3 s more, because of the probe. So a bound of 10 s has one spare proof, and
+            // shorter ones have none.
             self.asked_at.map_or(need.current_at, |at| at.max(need.current_at)) + need.bound / 2
         } else {
             let before_bookmark = self.bookmark_at + timing.list_after_bookmark;

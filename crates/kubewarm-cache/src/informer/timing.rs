@@ -32,7 +32,7 @@ pub struct InformerTiming {
     /// server of Kubernetes 1.36 sends no bookmark if the value is shorter than 4 s.
     pub probe: Duration,
     /// Time before the end of the profile's `maxStalenessSeconds` at which the informer sends a
-    /// probe (a second, short watch) if its own watch is silent. A probe takes about 2 s, and at
+    /// probe (a second, short watch) if its own watch has not reached the last list's version. A probe takes about 2 s, and at
     /// most a little more than its `timeoutSeconds`. So a healthy store never becomes stale.
     pub probe_margin: Duration,
     /// Time limit for the informer's own watch to deliver an event that a probe (a second, short

@@ -25,6 +25,9 @@ pub(super) struct WatchProbe {
     from: ResourceVersion,
     /// The value of `InformerTask::new_events` when the second watch was opened.
     new_events: u64,
+    /// When kubewarm had sent the list that this probe is to prove. `None` for a probe that a freshness check
+    /// requested.
+    pending_since: Option<Instant>,
     result: WatchProbeResult,
 }
 
@@ -37,6 +40,7 @@ impl InformerTask {
         let namespace = self.namespace_of_profile();
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
         let new_events = self.new_events;
+        let pending_since = self.informer.status().pending_since();
         let probing = async move {
             let permit = shared.probes.acquire(&namespace).await;
             let timing = &shared.timing;
@@ -45,7 +49,7 @@ impl InformerTask {
             if matches!(result, WatchProbeResult::Event(_)) {
                 sleep(timing.probe_grace).await;
             }
-            Ok(WatchProbe { from, new_events, result })
+            Ok(WatchProbe { from, new_events, pending_since, result })
         };
         probing.boxed().fuse()
     }
@@ -55,7 +59,7 @@ impl InformerTask {
         &mut self,
         probed: Result<WatchProbe, RequestFault>,
     ) -> Option<WatchStreamEnd> {
-        let WatchProbe { from, new_events, result } = match probed {
+        let WatchProbe { from, new_events, pending_since, result } = match probed {
             Ok(probed) => probed,
             Err(fault) if fault.reason() == FaultReason::Gone => {
                 return Some(WatchStreamEnd::Dead("the version is too old for a second watch"));
@@ -78,7 +82,7 @@ impl InformerTask {
                     self.probed = Some(version.clone());
                     self.informer.status().advance(version);
                 }
-                self.record_probe();
+                self.record_probe(pending_since);
                 self.record_healthy();
             }
             WatchProbeResult::Event(version) if self.lacks(&version, new_events) => {
@@ -86,18 +90,21 @@ impl InformerTask {
                     "a second watch received events that this one did not send",
                 ));
             }
-            WatchProbeResult::Event(_) => self.record_probe(),
+            WatchProbeResult::Event(_) => self.record_probe(pending_since),
             // The second watch was as silent as the first one, so it shows nothing about it.
             WatchProbeResult::Nothing(why) => {
                 tracing::debug!(informer = %self.informer.key, why, "no proof");
-                self.record_probe();
+                self.record_probe(pending_since);
             }
         }
         None
     }
 
-    fn record_probe(&mut self) {
-        let is_proven = self.informer.status().pending_since().is_none();
+    /// Records whether the store is current as of the list at `pending_since`. A newer list can wait by now.
+    fn record_probe(&mut self, pending_since: Option<Instant>) {
+        let Some(pending_since) = pending_since else { return };
+        let current_at = self.informer.status().report.current_at;
+        let is_proven = current_at >= Some(pending_since);
         self.proofs.record_probe(is_proven, Instant::now(), &self.shared.timing);
     }
 
