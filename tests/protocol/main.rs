@@ -26,6 +26,7 @@ mod rollbacks;
 mod server;
 mod silence;
 mod undecodable;
+mod unreachable;
 mod unverified;
 mod warmup;
 mod watches;
