@@ -60,13 +60,19 @@ impl InformerTask {
     }
 
     /// Records the list's version. Returns the reason if the informer's own watch must end.
-    pub(super) fn evaluate_proof_list(
+    pub(super) async fn evaluate_proof_list(
         &mut self,
         listed: Result<ProofList, RequestFault>,
     ) -> Option<WatchStreamEnd> {
         let ProofList { requested_at, newest, known, is_own } = match listed {
             Ok(listed) => listed,
             Err(fault) => {
+                // During the deletion of a namespace, Roles disappear first.
+                if fault.reason() == FaultReason::Forbidden
+                    && let Some(fault) = self.missing_namespace(Instant::now()).await
+                {
+                    return Some(WatchStreamEnd::NamespaceGone(fault));
+                }
                 self.record_proof_fault(Verb::List, &fault);
                 return None;
             }

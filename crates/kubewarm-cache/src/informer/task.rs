@@ -226,8 +226,7 @@ impl InformerTask {
             fault.reason(),
             FaultReason::Forbidden | FaultReason::Unauthorized | FaultReason::NotServed
         ) {
-            let existence = self.look_up_namespace(failed_at).await;
-            fault = missing_namespace(&self.informer.key.scope, existence).unwrap_or(fault);
+            fault = self.missing_namespace(failed_at).await.unwrap_or(fault);
         }
         if matches!(fault.reason(), FaultReason::NamespaceNotFound | FaultReason::NotServed) {
             self.purge();
@@ -379,6 +378,13 @@ impl InformerTask {
         let existence = self.look_up_namespace(since).await;
         missing_namespace(&self.informer.key.scope, existence)
             .filter(|_| existence == NamespaceExistence::Absent)
+    }
+
+    /// Returns a fault if the informer's namespace does not exist or is being deleted. kubewarm sent the
+    /// namespace lookup after `since`.
+    pub(super) async fn missing_namespace(&self, since: Instant) -> Option<RequestFault> {
+        let existence = self.look_up_namespace(since).await;
+        missing_namespace(&self.informer.key.scope, existence)
     }
 
     /// Looks up the informer's namespace, or reuses a lookup that was sent after `since`. Returns

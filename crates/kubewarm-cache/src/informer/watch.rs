@@ -257,7 +257,7 @@ impl InformerTask {
                     }
                     None => return WatchStreamEnd::Clean,
                 },
-                listed = &mut list => if let Some(end) = self.evaluate_proof_list(listed) {
+                listed = &mut list => if let Some(end) = self.evaluate_proof_list(listed).await {
                     return end;
                 },
                 () = sleep_until(list_at), if list.is_terminated() => list = self.list_for_proof(),
