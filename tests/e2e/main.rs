@@ -54,7 +54,6 @@ mod quota;
 mod rbac;
 mod readers;
 mod reads;
-mod recovery;
 mod redefined;
 mod refused;
 mod replay;

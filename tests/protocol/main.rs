@@ -26,7 +26,6 @@ mod rollbacks;
 mod server;
 mod silence;
 mod undecodable;
-mod unreachable;
 mod unverified;
 mod warmup;
 mod watches;

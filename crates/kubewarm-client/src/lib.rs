@@ -20,7 +20,6 @@ mod namespace;
 mod options;
 mod proxy;
 mod review;
-mod server_reachability;
 mod stream_connector;
 mod transport;
 mod upstream_proxy;
@@ -48,7 +47,6 @@ pub use self::{
     review::{
         ReviewedRules, fetch_own_subject, is_allowed, is_permitted, review_rules, with_selectors,
     },
-    server_reachability::ServerReachability,
     stream_connector::StreamConnector,
     transport::StreamingBody,
     upstream_proxy::{UpstreamError, UpstreamProxy},

@@ -7,5 +7,4 @@ mod monitoring;
 mod picture;
 mod prometheus;
 mod protobuf;
-mod recovery;
 mod replay;
