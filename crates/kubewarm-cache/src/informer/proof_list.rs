@@ -33,7 +33,7 @@ impl InformerTask {
         let shared = [recent, now].map(|since| self.newest_version(since, within));
         let list_watch = self.list_watch.clone();
         let is_refused = self.informer.status().report.fault.as_ref().is_some_and(|fault| {
-            fault.verb == Verb::List && can_concern_one_namespace(fault.reason)
+            fault.verb == Verb::List && fault.reason == FaultReason::Forbidden
         });
         async move {
             for listing in shared.into_iter().filter(|_| !is_refused) {
@@ -45,7 +45,8 @@ impl InformerTask {
                             return Ok(ProofList { requested_at, newest, known, is_own: false });
                         }
                     }
-                    Err(fault) if can_concern_one_namespace(fault.reason()) => break,
+                    // The list can be refused in another namespace only.
+                    Err(fault) if fault.reason() == FaultReason::Forbidden => break,
                     // The informer's own list would fail, too. If each informer sent one, an overloaded
                     // API server would receive many at once.
                     Err(fault) => return Err(fault),
@@ -107,9 +108,4 @@ impl InformerTask {
         self.proofs.record_failure(Instant::now() + delay);
         self.shared.changes.notify();
     }
-}
-
-/// Whether a list can fail for this reason in one namespace, and succeed in another one with the same identity.
-fn can_concern_one_namespace(reason: FaultReason) -> bool {
-    matches!(reason, FaultReason::Forbidden | FaultReason::NamespaceNotFound)
 }
