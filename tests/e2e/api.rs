@@ -462,6 +462,20 @@ pub(crate) fn account(world: &World, namespace: &str, name: &str) -> Result<Stri
     Ok(token.trim().to_owned())
 }
 
+/// Lets an account write most objects in a namespace, or in all namespaces if `place` is `None`.
+pub(crate) fn let_write(
+    world: &World,
+    (namespace, account): (&str, &str),
+    place: Option<&str>,
+) -> Result<(), Failure> {
+    let account = format!("--serviceaccount={namespace}:{account}");
+    let kind = if place.is_some() { "rolebinding" } else { "clusterrolebinding" };
+    let mut arguments = vec!["create", kind, "writer", "--clusterrole=edit", &account];
+    arguments.extend(place.into_iter().flat_map(|place| ["-n", place]));
+    world.cluster.run(arguments)?;
+    Ok(())
+}
+
 /// Lets an account read everything in a namespace, or in all namespaces if `place` is `None`.
 pub(crate) fn let_read(
     world: &World,

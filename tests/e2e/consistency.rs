@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{HttpReply, Served, Server, account, let_read};
+use crate::api::{HttpReply, Served, Server, account, let_read, let_write};
 use crate::figures::informer;
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
@@ -44,13 +44,7 @@ impl ConsistencyFixture {
         let served = Served::start(&world, &[])?;
         let token = account(&world, NAMESPACE, "reader")?;
         let_read(&world, (NAMESPACE, "reader"), None)?;
-        world.cluster.run([
-            "create",
-            "clusterrolebinding",
-            "writer",
-            "--clusterrole=edit",
-            &format!("--serviceaccount={NAMESPACE}:reader"),
-        ])?;
+        let_write(&world, (NAMESPACE, "reader"), None)?;
         let (api, reads) = (Server::api(&world)?, served.server()?);
         let name = |name| world.namespace(name);
         let (strict, bounded, eventual) = (name("strict")?, name("bounded")?, name("eventual")?);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::api::{HttpReply, Served, Server, account, let_read};
+use crate::api::{HttpReply, Served, Server, account, let_read, let_write};
 use crate::cutter::slowed;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
@@ -52,13 +52,7 @@ impl ClockFixture {
         let namespace = world.namespace("clock")?;
         let token = account(&world, NAMESPACE, "reader")?;
         let_read(&world, (NAMESPACE, "reader"), None)?;
-        world.cluster.run([
-            "create",
-            "clusterrolebinding",
-            "writer",
-            "--clusterrole=edit",
-            &format!("--serviceaccount={NAMESPACE}:reader"),
-        ])?;
+        let_write(&world, (NAMESPACE, "reader"), None)?;
         let profile = Profile::apply(&world, &namespace, "p", SPEC)?;
         profile.await_manifests()?;
         profile.grant()?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::abuse::Peer;
-use crate::api::{Served, Server, Watch, account, let_read};
+use crate::api::{Served, Server, Watch, account, let_read, let_write};
 use crate::audience::{Audience, WATCHES};
 use crate::figures::{Exposition, Kept};
 use crate::operator::{NAMESPACE, Operator};
@@ -59,16 +59,7 @@ impl WatchFixture {
         let token = account(&world, &team, "reader")?;
         let_read(&world, (&team, "reader"), None)?;
         let writer = account(&world, &team, "writer")?;
-        let editor = format!("--serviceaccount={team}:writer");
-        world.cluster.run([
-            "create",
-            "rolebinding",
-            "w",
-            "--clusterrole=edit",
-            &editor,
-            "-n",
-            &team,
-        ])?;
+        let_write(&world, (&team, "writer"), Some(&team))?;
         let profile = Profile::apply(&world, NAMESPACE, "everything", EVERYTHING)?;
         profile.await_condition("Ready", "True", None, SOON)?;
         let (api, reads) = (Server::api(&world)?, served.server()?);

@@ -1,8 +1,8 @@
 //! The engine as the operator assembles it, with short waits, and its counters.
 
 use crate::{
-    reply::Reply,
-    server::{PROBE_SECONDS, ReceivedQuery, ScriptedServer},
+    reply::{Feed, Reply},
+    server::{Kind, PROBE_SECONDS, ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{
     DeltaSink, GroupResource, Identity, InformerKey, InformerScope, InformerSpec,
@@ -16,6 +16,7 @@ use kubewarm_cache::{
     store::{StoreCatalog, StoreWriter, StoredObject},
 };
 use kubewarm_client::ClientProvider;
+use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use std::{
     fmt::Debug,
@@ -224,6 +225,19 @@ pub(crate) async fn run(
         engine.start(informer);
     }
     (server, engine)
+}
+
+/// A script whose first watch the test writes through the feed.
+pub(crate) fn fed(
+    otherwise: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+) -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
+    let (feed, watch) = Reply::fed();
+    let watch = Mutex::new(Some(watch));
+    let script = move |asked: &ReceivedQuery| {
+        let first = (asked.kind == Kind::Watch).then(|| watch.lock().take()).flatten();
+        first.unwrap_or_else(|| otherwise(asked))
+    };
+    (feed, script)
 }
 
 /// An informer in namespace `ns`, of a resource such as `pods` or `widgets.example.com`.

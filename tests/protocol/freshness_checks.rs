@@ -1,16 +1,15 @@
 //! Tests of freshness checks.
 
 use crate::{
-    engine::{Engine, informer, quick, run},
-    reply::{Feed, Reply, bookmark, event, list, list_with, object, quiet},
+    engine::{Engine, fed, informer, quick, run},
+    reply::{Reply, bookmark, event, list, list_with, object, quiet},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
 use futures::future::join_all;
 use kubewarm_api::model::{FaultReason, InformerSpec, ProfileMode, ResourceVersion};
 use kubewarm_cache::informer::{FreshnessCheckResult, FreshnessChecker, RegistryLimits};
 use kubewarm_client::NamespaceBuckets;
-use parking_lot::Mutex;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// One object at version 3, listed at version 7.
@@ -64,22 +63,14 @@ async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
 #[tokio::test]
 async fn a_freshness_check_waits_for_pending_events_and_fails_if_none_arrive() {
     let pods = informer("pods");
-    let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
-    let opened = Arc::clone(&feeds);
-    let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {
+    let (feed, script) = fed(|asked| match asked.kind {
         Kind::First if asked.nth == 0 => Reply::json(list(50, &[object("a", 1, 9)])),
         Kind::First => Reply::json(list(60, &[])),
-        Kind::Watch => {
-            let (feed, reply) = Reply::fed();
-            opened.lock().push(feed);
-            reply
-        }
         _ => one(asked),
-    })
-    .await;
+    });
+    let (server, engine) = run(quick(), &[&pods], script).await;
     engine.until_watching(&pods.key).await;
     let freshness_checker = freshness_checker(&engine);
-    let feed = feeds.lock()[0].clone();
     let speak = async {
         sleep(Duration::from_millis(50)).await;
         feed.line(event("MODIFIED", object("a", 1, 9)));

@@ -2,7 +2,7 @@
 //! the truth.
 
 use crate::{
-    engine::{ByName, Engine, informer, quick},
+    engine::{ByName, Engine, fed, informer, quick},
     reply::{Feed, Reply, event, list, object, quiet, status},
     server::{Kind, ReceivedQuery, ScriptedServer},
     undecodable::bad,
@@ -116,15 +116,11 @@ fn request(path: &str) -> ObjectRequest {
 }
 
 /// Lists `items`, and answers the first watch with what the test sends.
-fn fed(items: Vec<String>) -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
-    let (feed, watch) = Reply::fed();
-    let watch = parking_lot::Mutex::new(Some(watch));
-    let script = move |asked: &ReceivedQuery| match asked.kind {
+fn listed(items: Vec<String>) -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
+    fed(move |asked| match asked.kind {
         Kind::List => Reply::json(list(7, &items)),
-        Kind::Watch => watch.lock().take().unwrap_or_else(|| quiet(asked)),
         _ => quiet(asked),
-    };
-    (feed, script)
+    })
 }
 
 fn refused(answer: Result<Vec<String>, StatusError>, object: &str) {
@@ -135,7 +131,7 @@ fn refused(answer: Result<Vec<String>, StatusError>, object: &str) {
 
 #[tokio::test]
 async fn reads_that_would_lack_an_object_fail_with_its_name() {
-    let (_feed, script) = fed(vec![object("a", 1, 3), bad("b", 4), object("c", 3, 5)]);
+    let (_feed, script) = listed(vec![object("a", 1, 3), bad("b", 4), object("c", 3, 5)]);
     let world = ReadEngine::start(script).await;
     world.until_undecodable(&["ns/b"]).await;
     let own = "/api/v1/namespaces/ns/pods";
@@ -165,15 +161,12 @@ async fn reads_that_would_lack_an_object_fail_with_its_name() {
 
 #[tokio::test]
 async fn a_version_that_lacked_an_object_is_not_served_after_the_object_is_gone() {
-    let (feed, watch) = Reply::fed();
-    let watch = parking_lot::Mutex::new(Some(watch));
-    let world = ReadEngine::start(move |asked| match (asked.kind, asked.nth) {
+    let (feed, script) = fed(|asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 3), bad("b", 4)])),
         (Kind::List, _) => Reply::json(list(20, &[object("a", 1, 3)])),
-        (Kind::Watch, 0) => watch.lock().take().unwrap(),
         _ => quiet(asked),
-    })
-    .await;
+    });
+    let world = ReadEngine::start(script).await;
     world.until_undecodable(&["ns/b"]).await;
     world.engine.until_watching(&world.pods.key).await;
     feed.line(event("ERROR", status(410, "Expired")));
@@ -186,7 +179,7 @@ async fn a_version_that_lacked_an_object_is_not_served_after_the_object_is_gone(
 
 #[tokio::test]
 async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
-    let (feed, script) = fed(vec![object("a", 1, 3), object("b", 2, 5)]);
+    let (feed, script) = listed(vec![object("a", 1, 3), object("b", 2, 5)]);
     let world = ReadEngine::start(script).await;
     world.engine.until_watching(&world.pods.key).await;
     let request = request("/api/v1/namespaces/ns/pods?watch=1&resourceVersion=7");
@@ -230,7 +223,7 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
 
 #[tokio::test]
 async fn a_list_of_one_name_does_not_show_that_further_objects_exist() {
-    let (_feed, script) = fed(vec![object("a", 1, 3), object("b", 2, 5)]);
+    let (_feed, script) = listed(vec![object("a", 1, 3), object("b", 2, 5)]);
     let world = ReadEngine::start(script).await;
     let own = "/api/v1/namespaces/ns/pods?limit=1";
     for (path, has_token) in [
@@ -246,7 +239,7 @@ async fn a_list_of_one_name_does_not_show_that_further_objects_exist() {
 
 #[tokio::test]
 async fn an_object_without_a_readable_name_can_be_in_every_namespace() {
-    let (_feed, script) = fed(vec![object("a", 1, 3), r#"{"metadata":{"name":7}}"#.to_owned()]);
+    let (_feed, script) = listed(vec![object("a", 1, 3), r#"{"metadata":{"name":7}}"#.to_owned()]);
     let world = ReadEngine::start(script).await;
     world.until_undecodable(&["?"]).await;
     for path in ["/api/v1/namespaces/other/pods", "/api/v1/namespaces/ns/pods/none"] {
@@ -259,7 +252,7 @@ async fn an_object_without_a_readable_name_can_be_in_every_namespace() {
 async fn all_undecodable_objects_count_although_the_report_is_bounded() {
     let mut items: Vec<_> = (0..40).map(|n| bad(&format!("b{n:02}"), 3)).collect();
     items.push(object("a", 1, 3));
-    let (_feed, script) = fed(items);
+    let (_feed, script) = listed(items);
     let world = ReadEngine::start(script).await;
     let report = world.engine.until(&world.pods.key, |it| it.undecodable.len() == 17).await;
     assert_eq!(&*report.undecodable[16].object, "?");

@@ -1,8 +1,8 @@
 //! Tests events and lists that arrive late, twice, or from a state that an etcd restore reverted.
 
 use crate::{
-    engine::{informer, quick, run},
-    reply::{Feed, Reply, bookmark, event, list, object, quiet, status},
+    engine::{fed, informer, quick, run},
+    reply::{Reply, bookmark, event, list, object, quiet, status},
     server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::{FaultReason, ListStrategy, Uid};
@@ -15,19 +15,6 @@ fn two(asked: &ReceivedQuery) -> Reply {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
         _ => quiet(asked),
     }
-}
-
-/// A script whose first watch the test writes through the feed.
-fn fed(
-    otherwise: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
-) -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
-    let (feed, watch) = Reply::fed();
-    let watch = Mutex::new(Some(watch));
-    let script = move |asked: &ReceivedQuery| {
-        let first = (asked.kind == Kind::Watch).then(|| watch.lock().take()).flatten();
-        first.unwrap_or_else(|| otherwise(asked))
-    };
-    (feed, script)
 }
 
 #[tokio::test]

@@ -1,13 +1,12 @@
 //! Tests of watches that send no events.
 
 use crate::{
-    engine::{Engine, informer, quick, run},
-    reply::{Feed, Reply, bookmark, event, list, object, quiet},
+    engine::{Engine, fed, informer, quick, run},
+    reply::{Reply, bookmark, event, list, object, quiet},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{FaultReason, InformerScope, InformerSpec};
 use kubewarm_cache::informer::{InformerPhase, InformerReport, UpstreamWatchEnd};
-use parking_lot::Mutex;
 use std::{
     sync::{
         Arc,
@@ -36,9 +35,21 @@ async fn run_read(
     pods: &InformerSpec,
     script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
 ) -> (ScriptedServer, Engine) {
-    let (server, engine) = run(quick(), &[pods], script).await;
-    engine.until_watching(&pods.key).await;
-    let _report = engine.reports.get_summary_for_read(&pods.key);
+    run_all_read(std::slice::from_ref(pods), script).await
+}
+
+/// Runs informers until each has an open watch. Then a client reads all their stores.
+async fn run_all_read(
+    all: &[InformerSpec],
+    script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+) -> (ScriptedServer, Engine) {
+    let (server, engine) = run(quick(), &all.iter().collect::<Vec<_>>(), script).await;
+    for informer in all {
+        engine.until_watching(&informer.key).await;
+    }
+    for informer in all {
+        let _report = engine.reports.get_summary_for_read(&informer.key);
+    }
     (server, engine)
 }
 
@@ -67,20 +78,12 @@ async fn a_list_and_the_bookmark_of_a_probe_prove_a_quiet_store() {
 #[tokio::test]
 async fn events_and_bookmarks_prove_nothing_until_they_reach_the_version_of_a_list() {
     let pods = short_staleness();
-    let feeds: Arc<Mutex<Vec<Feed>>> = Arc::default();
-    let opened = Arc::clone(&feeds);
-    let (server, engine) = run(quick(), &[&pods], move |asked| match asked.kind {
+    let (feed, script) = fed(|asked| match asked.kind {
         Kind::Newest => Reply::json(list(60, &[])),
-        Kind::Watch => {
-            let (feed, reply) = Reply::fed();
-            opened.lock().push(feed);
-            reply
-        }
         _ => one(asked),
-    })
-    .await;
+    });
+    let (server, engine) = run(quick(), &[&pods], script).await;
     let listed = engine.until_watching(&pods.key).await.current_at;
-    let feed = feeds.lock()[0].clone();
     // Both can be late: the API server sent them at an unknown time.
     feed.line(event("MODIFIED", object("a", 1, 9)));
     feed.line(bookmark(50));
@@ -118,19 +121,12 @@ async fn bookmarks_of_an_api_server_without_etcd_prove_nothing() {
 #[tokio::test]
 async fn informers_of_one_kind_share_a_list_for_a_proof() {
     let all = many_namespaces();
-    let (server, engine) =
-        run(quick(), &all.iter().collect::<Vec<_>>(), |asked| match asked.kind {
-            Kind::Newest => Reply::json(list(7, &[])),
-            _ => one(asked),
-        })
-        .await;
-    for pods in &all {
-        engine.until_watching(&pods.key).await;
-    }
+    let (server, engine) = run_all_read(&all, |asked| match asked.kind {
+        Kind::Newest => Reply::json(list(7, &[])),
+        _ => one(asked),
+    })
+    .await;
     let before = Instant::now();
-    for pods in &all {
-        let _report = engine.reports.get_summary_for_read(&pods.key);
-    }
     for pods in &all {
         engine.until(&pods.key, |report| report.current_at > Some(before)).await;
     }
@@ -151,18 +147,11 @@ fn many_namespaces() -> Vec<InformerSpec> {
 #[tokio::test]
 async fn an_overloaded_server_does_not_get_a_list_of_each_informer() {
     let all = many_namespaces();
-    let (server, engine) =
-        run(quick(), &all.iter().collect::<Vec<_>>(), |asked| match asked.kind {
-            Kind::Newest => Reply::refused(503, "Overloaded").after(Duration::from_secs(1)),
-            _ => one(asked),
-        })
-        .await;
-    for pods in &all {
-        engine.until_watching(&pods.key).await;
-    }
-    for pods in &all {
-        let _report = engine.reports.get_summary_for_read(&pods.key);
-    }
+    let (server, engine) = run_all_read(&all, |asked| match asked.kind {
+        Kind::Newest => Reply::refused(503, "Overloaded").after(Duration::from_secs(1)),
+        _ => one(asked),
+    })
+    .await;
     for pods in &all {
         engine.until(&pods.key, |report| report.fault.is_some()).await;
     }
@@ -173,16 +162,12 @@ async fn an_overloaded_server_does_not_get_a_list_of_each_informer() {
 #[tokio::test]
 async fn only_a_list_of_its_own_namespace_ends_a_refusal() {
     let all: Vec<_> = many_namespaces().into_iter().take(2).collect();
-    let (server, engine) = run(quick(), &[&all[0], &all[1]], |asked| match asked.kind {
+    let (server, engine) = run_all_read(&all, |asked| match asked.kind {
         Kind::Newest if asked.path.contains("/ns0/") => Reply::refused(403, "Forbidden"),
         Kind::Newest => Reply::json(list(7, &[])),
         _ => one(asked),
     })
     .await;
-    for pods in &all {
-        engine.until_watching(&pods.key).await;
-        let _report = engine.reports.get_summary_for_read(&pods.key);
-    }
     let is_refused = |report: &InformerReport| {
         report.fault.as_ref().is_some_and(|fault| fault.reason == FaultReason::Forbidden)
     };

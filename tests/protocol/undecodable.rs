@@ -1,7 +1,7 @@
 //! Tests of objects that cannot be decoded, and of the other objects in the same responses.
 
 use crate::{
-    engine::{informer, quick, run},
+    engine::{fed, informer, quick, run},
     reply::{Reply, bookmark, event, list, object, quiet},
     server::{Kind, ReceivedQuery},
 };
@@ -55,13 +55,8 @@ async fn an_undecodable_object_is_named_and_the_others_are_stored() {
 #[tokio::test]
 async fn an_object_whose_update_cannot_be_decoded_is_removed() {
     let pods = informer("pods");
-    let (feed, watch) = Reply::fed();
-    let watch = parking_lot::Mutex::new(Some(watch));
-    let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
-        (Kind::Watch, 0) => watch.lock().take().unwrap(),
-        _ => two(asked),
-    })
-    .await;
+    let (feed, script) = fed(two);
+    let (server, engine) = run(quick(), &[&pods], script).await;
     feed.line(event("MODIFIED", bad("a", 9)));
     let report = engine.until_shown(&pods.key, &["b@5"]).await;
     engine.until(&pods.key, |report| named(report) == ["ns/a"]).await;
@@ -109,13 +104,8 @@ async fn a_deletion_without_a_name_ends_in_a_relist() {
 #[tokio::test]
 async fn a_late_undecodable_state_replaces_an_older_state_only() {
     let pods = informer("pods");
-    let (feed, watch) = Reply::fed();
-    let watch = parking_lot::Mutex::new(Some(watch));
-    let (server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
-        (Kind::Watch, 0) => watch.lock().take().unwrap(),
-        _ => two(asked),
-    })
-    .await;
+    let (feed, script) = fed(two);
+    let (server, engine) = run(quick(), &[&pods], script).await;
     feed.line(event("ADDED", object("c", 3, 20)));
     feed.line(event("MODIFIED", bad("b", 2)));
     feed.line(event("MODIFIED", bad("a", 15)));
@@ -129,14 +119,11 @@ async fn a_late_undecodable_state_replaces_an_older_state_only() {
 #[tokio::test]
 async fn a_late_deletion_does_not_end_the_report_of_an_undecodable_object() {
     let pods = informer("pods");
-    let (feed, watch) = Reply::fed();
-    let watch = parking_lot::Mutex::new(Some(watch));
-    let (_server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
-        (Kind::Watch, 0) => watch.lock().take().unwrap(),
+    let (feed, script) = fed(|asked| match (asked.kind, asked.nth) {
         (Kind::List, 1) => Reply::json(list(21, &[bad("a", 20), object("b", 2, 5)])),
         _ => two(asked),
-    })
-    .await;
+    });
+    let (_server, engine) = run(quick(), &[&pods], script).await;
     feed.line(event("ADDED", bad("a", 20)));
     feed.line(event("DELETED", object("a", 1, 15)));
     let report = engine.until(&pods.key, |report| report.last_relist.is_some()).await;
@@ -147,20 +134,18 @@ async fn a_late_deletion_does_not_end_the_report_of_an_undecodable_object() {
 #[tokio::test]
 async fn an_undecodable_object_stays_reported_until_a_relist_without_it_is_complete() {
     let pods = informer("pods");
-    let (feed, watch) = Reply::fed();
-    let (watch, observed) = (parking_lot::Mutex::new(Some(watch)), Arc::new(Notify::new()));
+    let observed = Arc::new(Notify::new());
     let released = Arc::clone(&observed);
-    let (_server, engine) = run(quick(), &[&pods], move |asked| match (asked.kind, asked.nth) {
+    let (feed, script) = fed(move |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 3), bad("b", 4)])),
         (Kind::List, _) => {
             let released = Arc::clone(&released);
             let wait = async move { released.notified().await };
             Reply::in_two(String::new(), wait, list(9, &[object("a", 1, 3)]))
         }
-        (Kind::Watch, 0) => watch.lock().take().unwrap(),
         _ => quiet(asked),
-    })
-    .await;
+    });
+    let (_server, engine) = run(quick(), &[&pods], script).await;
     engine.until_watching(&pods.key).await;
     feed.line(event("DELETED", r#"{"metadata":{"resourceVersion":"9"}}"#));
     let is_relisting = |report: &InformerReport| report.phase == InformerPhase::Relisting;
