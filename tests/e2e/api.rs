@@ -434,10 +434,23 @@ pub(crate) fn api_kubectl(world: &World, token: &str) -> Result<Command, Failure
 }
 
 fn kubectl(world: &World, url: &str, authority: &Path, token: &str) -> Result<Command, Failure> {
-    let folder = world.cluster.folder();
+    let mut kubectl = Command::new(world.cluster.tools().program("kubectl"));
+    kubectl.arg("--kubeconfig").arg(kubeconfig(world, url, authority, token)?);
     // Each server needs its own discovery cache.
-    let name = url.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let path = folder.join(format!("kubeconfig-{name}"));
+    kubectl
+        .arg("--cache-dir")
+        .arg(world.cluster.folder().join(format!("cache-{}", file_name(url))));
+    Ok(kubectl)
+}
+
+/// Writes a kubeconfig for the server with only this token.
+pub(crate) fn kubeconfig(
+    world: &World,
+    url: &str,
+    authority: &Path,
+    token: &str,
+) -> Result<PathBuf, Failure> {
+    let path = world.cluster.folder().join(format!("kubeconfig-{}", file_name(url)));
     let authority = authority.display();
     std::fs::write(
         &path,
@@ -449,10 +462,11 @@ contexts: [{{name: c, context: {{cluster: c, user: c}}}}]}}
 "
         ),
     )?;
-    let mut kubectl = Command::new(world.cluster.tools().program("kubectl"));
-    kubectl.arg("--kubeconfig").arg(path);
-    kubectl.arg("--cache-dir").arg(folder.join(format!("cache-{name}")));
-    Ok(kubectl)
+    Ok(path)
+}
+
+fn file_name(url: &str) -> String {
+    url.replace(|c: char| !c.is_ascii_alphanumeric(), "-")
 }
 
 /// Creates a `ServiceAccount` and returns a token for it.

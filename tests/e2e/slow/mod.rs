@@ -1,6 +1,7 @@
 //! Tests that wait for minutes, or that need Prometheus: `make test` leaves them out, `make test-all` runs them.
 
 mod churn;
+mod claims;
 mod crowd;
 mod flood;
 mod monitoring;
