@@ -81,6 +81,9 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, AppError> {
         Cli::Status(args) => Ok(commands::status(args, Timestamp::now).await?.into()),
         Cli::Wait(args) => Ok(commands::wait(args, Timestamp::now).await?.into()),
         Cli::Check(args) => Ok(commands::check(&args, Timestamp::now).await?.into()),
+        Cli::Forwarded(args) => {
+            Ok(Box::pin(commands::forwarded(&args, Timestamp::now)).await?.into())
+        }
         Cli::Get(args) => Ok(Box::pin(commands::get(&args, Timestamp::now)).await?.into()),
         Cli::Kubeconfig(args) => Ok(commands::kubeconfig(&args).await?.into()),
         Cli::Version(args) => Ok(commands::version(&args).await?.into()),

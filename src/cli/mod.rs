@@ -11,8 +11,8 @@ pub use self::{
 };
 
 use crate::commands::{
-    CheckArgs, CrdArgs, GetArgs, KubeconfigArgs, PLUGIN, PlanArgs, RbacArgs, StatusArgs,
-    VersionArgs, WaitArgs, is_plugin, variable,
+    CheckArgs, CrdArgs, ForwardedArgs, GetArgs, KubeconfigArgs, PLUGIN, PlanArgs, RbacArgs,
+    StatusArgs, VersionArgs, WaitArgs, is_plugin, variable,
 };
 use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
@@ -52,6 +52,12 @@ pub enum Cli {
     ///
     /// Checks that you have no permission for do not fail. `helm test` runs this command.
     Check(CheckArgs),
+    /// Name the kinds that clients read through kubewarm although no profile declares them.
+    ///
+    /// With --forward, kubewarm forwards such reads to the API server. The command adds up the reads of all replicas
+    /// since their start, at most 256 pairs of a kind and a user for each replica. The first kinds cost the API server
+    /// most lists and watches: declare them in a profile. The command opens a port-forward to each pod.
+    Forwarded(ForwardedArgs),
     /// Read objects from the cache, or with --compare compare them with the API server.
     Get(GetArgs),
     /// Write a kubeconfig for the read API, with the user of the current context.

@@ -104,7 +104,7 @@ async fn certificate_warning(made: &Kubeconfig, args: &KubeconfigArgs) -> Option
         return None;
     }
     let client = args.connection.connect().ok()?.client();
-    let found = deployments(&client, args.cache.operator_namespace.name()).await.ok()?;
+    let found = deployments(&client, args.cache.service.operator_namespace.name()).await.ok()?;
     // An unreadable setting causes no warning.
     let is_accepted =
         found.is_empty() || found.iter().any(|one| accepts_certificates(one).unwrap_or(true));

@@ -7,6 +7,7 @@ mod cluster;
 mod crd;
 mod error;
 mod flag_values;
+mod forwarded;
 mod get;
 mod kubeconfig;
 mod operator_settings;
@@ -38,6 +39,7 @@ pub use self::{
     cluster::{ClusterArgs, ConnectionArgs},
     crd::{CrdArgs, crd},
     error::CommandError,
+    forwarded::{ForwardedArgs, forwarded},
     get::{GetArgs, get},
     kubeconfig::{KubeconfigArgs, kubeconfig},
     output::{OutputArgs, OutputFormat},

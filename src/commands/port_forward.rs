@@ -1,8 +1,8 @@
-//! A port-forward to a pod of kubewarm's read API, for users outside the cluster.
+//! Port-forwards to the pods of kubewarm's read API, for users outside the cluster.
 
 use super::CommandError;
 use k8s_openapi::{
-    api::core::v1::{Pod, Service, ServicePort},
+    api::core::v1::{Container, Pod, Service, ServicePort},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::{Api, ResourceExt as _, api::ListParams};
@@ -14,6 +14,15 @@ use tokio::{io::DuplexStream, time::timeout};
 const MAX_PODS: u32 = 100;
 /// Timeout for the kubelet to open a stream.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A port-forward to the admin port of a pod.
+pub(super) struct AdminPortForward {
+    /// The pod's name.
+    pub(super) pod: String,
+    pub(super) is_tls: bool,
+    /// The streams, or the reason why the kubelet opens none.
+    pub(super) streams: Result<StreamConnector, CommandError>,
+}
 
 /// Opens a port-forward to the first ready pod of `service`, with one stream per connection. No other process can use
 /// the streams. The function opens and closes a stream itself, so that a missing permission is an error of this
@@ -27,19 +36,68 @@ pub(super) async fn open(
     namespace: &str,
     service: &str,
 ) -> Result<StreamConnector, CommandError> {
+    let elsewhere = |error: CommandError| {
+        CommandError::caused(
+            "no port-forward to the read API; pass --cache-server with an address of the read API",
+            error,
+        )
+    };
+    let (found, pods) = ready_pods(connection, namespace, service).await.map_err(elsewhere)?;
+    let (pod, port) =
+        destination(&found, &pods).ok_or_else(|| elsewhere(unready(namespace, service)))?;
+    connect(connection, namespace, pod, port).await.map_err(elsewhere)
+}
+
+/// Opens a port-forward to the admin port of each ready pod of `service`. A pod without a container port `admin` is
+/// left out.
+///
+/// # Errors
+///
+/// [`CommandError`] with the missing permission or object.
+pub(super) async fn open_admin_ports(
+    connection: &ApiServerConnection,
+    namespace: &str,
+    service: &str,
+) -> Result<Vec<AdminPortForward>, CommandError> {
+    let (_, pods) = ready_pods(connection, namespace, service).await?;
+    let mut opened = Vec::new();
+    for pod in &pods {
+        let Some((port, is_tls)) = admin_port(pod) else { continue };
+        let streams = connect(connection, namespace, pod.name_any(), port).await;
+        opened.push(AdminPortForward { pod: pod.name_any(), is_tls, streams });
+    }
+    if opened.is_empty() { Err(unready(namespace, service)) } else { Ok(opened) }
+}
+
+/// Returns the Service and its ready pods, in the order of their names.
+async fn ready_pods(
+    connection: &ApiServerConnection,
+    namespace: &str,
+    service: &str,
+) -> Result<(Service, Vec<Pod>), CommandError> {
     let client = connection.client();
     let of_service = format!("service {service} in namespace {namespace:?}");
     let found = Api::<Service>::namespaced(client.clone(), namespace).get(service).await;
     let found = found.map_err(|error| unopened(&format!("get {of_service}"), error))?;
-    let pods_of_service = format!("find a pod of {of_service}");
-    let selector = selector(&found)
-        .ok_or_else(|| unopened(&pods_of_service, io::Error::other("it has no selector")))?;
+    let selector = selector(&found).ok_or_else(|| {
+        let error = io::Error::other("it has no selector");
+        unopened(&format!("find a pod of {of_service}"), error)
+    })?;
     let query = ListParams::default().limit(MAX_PODS).labels(&selector);
     let pods = Api::<Pod>::namespaced(client, namespace).list(&query).await;
     let pods =
         pods.map_err(|error| unopened(&format!("list pods in namespace {namespace:?}"), error))?;
-    let (pod, port) = destination(&found, &pods.items)
-        .ok_or_else(|| unopened(&pods_of_service, io::Error::other("none is ready")))?;
+    let mut ready: Vec<_> = pods.items.into_iter().filter(is_ready).collect();
+    ready.sort_by_key(Pod::name_any);
+    Ok((found, ready))
+}
+
+async fn connect(
+    connection: &ApiServerConnection,
+    namespace: &str,
+    pod: String,
+    port: u16,
+) -> Result<StreamConnector, CommandError> {
     // The informer client has no timeout for responses, because a stream can last for any time.
     let pods = Api::namespaced(connection.informer_client(), namespace);
     let pod = Arc::new(PodPort { pods, pod, port });
@@ -55,10 +113,12 @@ pub(super) async fn open(
 }
 
 fn unopened(what: &str, error: impl Into<super::error::CommandErrorSource>) -> CommandError {
-    let text = format!(
-        "cannot {what} for a port-forward to the read API; pass --cache-server with an address of the read API"
-    );
-    CommandError::caused(text, error)
+    CommandError::caused(format!("cannot {what}"), error)
+}
+
+fn unready(namespace: &str, service: &str) -> CommandError {
+    let text = format!("find a pod of service {service} in namespace {namespace:?}");
+    unopened(&text, io::Error::other("none is ready"))
 }
 
 struct PodPort {
@@ -84,23 +144,36 @@ fn selector(service: &Service) -> Option<String> {
     Some(labels.collect::<Vec<_>>().join(","))
 }
 
-/// Returns the name of the first ready pod, and a port of that pod. The port is the target of the port `api` of
+/// Returns the name of the first of `pods`, and a port of that pod. The port is the target of the port `api` of
 /// `service`, or without `api` the target of the first port.
 fn destination(service: &Service, pods: &[Pod]) -> Option<(String, u16)> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     let is_api = |port: &&ServicePort| port.name.as_deref() == Some("api");
     let port = ports.iter().find(is_api).or_else(|| ports.first())?;
-    let pod = pods.iter().filter(|pod| is_ready(pod)).min_by_key(|pod| pod.name_any())?;
+    let pod = pods.first()?;
     let number = match &port.target_port {
         None => port.port,
         Some(IntOrString::Int(number)) => *number,
-        Some(IntOrString::String(name)) => {
-            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-            let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
-            ports.find(|port| port.name.as_ref() == Some(name))?.container_port
-        }
+        Some(IntOrString::String(name)) => container_port(pod, name)?.1,
     };
     Some((pod.name_any(), number.try_into().ok()?))
+}
+
+/// Returns the port `admin` of a pod, and whether it serves TLS: then the container's liveness probe uses HTTPS.
+fn admin_port(pod: &Pod) -> Option<(u16, bool)> {
+    let (container, port) = container_port(pod, "admin")?;
+    let probe = container.liveness_probe.as_ref().and_then(|probe| probe.http_get.as_ref());
+    let is_tls = probe.and_then(|get| get.scheme.as_deref()) == Some("HTTPS");
+    Some((port.try_into().ok()?, is_tls))
+}
+
+/// Returns the container with the port `name`, and the number of this port.
+fn container_port<'a>(pod: &'a Pod, name: &str) -> Option<(&'a Container, i32)> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut ports = containers
+        .flat_map(|container| container.ports.iter().flatten().map(move |port| (container, port)));
+    let (container, port) = ports.find(|(_, port)| port.name.as_deref() == Some(name))?;
+    Some((container, port.container_port))
 }
 
 fn is_ready(pod: &Pod) -> bool {
@@ -146,20 +219,47 @@ mod tests {
         destination(&serde_json::from_value(service(port)).unwrap(), &pods)
     }
 
+    fn shown(error: &CommandError) -> String {
+        let causes = std::iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
+
     #[test]
-    fn the_destination_is_the_first_ready_pod_and_its_port() {
+    fn the_destination_is_the_first_pod_and_its_port() {
         let api = json!({ "name": "api", "port": 443, "targetPort": "api" });
-        let pods = [pod("c", "True"), pod("b", "True"), pod("a", "False")];
+        let pods = [pod("b", "True"), pod("c", "True")];
         assert_eq!(found(&api, &pods), Some(("b".to_owned(), 8443)));
         let number = json!({ "name": "api", "port": 443, "targetPort": 6443 });
         assert_eq!(found(&number, &pods), Some(("b".to_owned(), 6443)));
         assert_eq!(found(&json!({ "name": "x", "port": 1 }), &pods), Some(("b".to_owned(), 9)));
-        assert_eq!(found(&api, &pods[2..]), None);
+        assert_eq!(found(&api, &[]), None);
         let unknown = json!({ "name": "api", "port": 443, "targetPort": "other" });
         assert_eq!(found(&unknown, &pods), None);
+    }
+
+    #[test]
+    fn a_pod_that_ends_or_is_not_ready_is_left_out() {
+        let parsed = |pod: &Value| is_ready(&serde_json::from_value(pod.clone()).unwrap());
+        assert!(parsed(&pod("a", "True")));
+        assert!(!parsed(&pod("a", "False")));
         let mut leaving = pod("a", "True");
         leaving["metadata"]["deletionTimestamp"] = json!("2026-03-01T12:00:00Z");
-        assert_eq!(found(&api, &[leaving]), None);
+        assert!(!parsed(&leaving));
+    }
+
+    #[test]
+    fn the_liveness_probe_shows_whether_the_admin_port_serves_tls() {
+        let port = |scheme: Value| {
+            let mut pod = pod("a", "True");
+            let container = &mut pod["spec"]["containers"][0];
+            container["ports"] = json!([{ "name": "api", "containerPort": 8443 }, { "name": "admin", "containerPort": 9090 }]);
+            container["livenessProbe"] =
+                json!({ "httpGet": { "port": "admin", "scheme": scheme } });
+            admin_port(&serde_json::from_value(pod).unwrap())
+        };
+        assert_eq!(port(json!("HTTPS")), Some((9090, true)));
+        assert_eq!(port(Value::Null), Some((9090, false)));
+        assert_eq!(admin_port(&serde_json::from_value(pod("a", "True")).unwrap()), None);
     }
 
     /// A connection to `server`, or to any server through `streams`.
@@ -274,24 +374,18 @@ mod tests {
     #[tokio::test]
     async fn a_service_without_a_selector_has_no_port_forward() {
         let error = open(&api_server().await, "open", "unselected").await.unwrap_err();
-        assert!(
-            error.to_string().starts_with("cannot find a pod of service unselected"),
-            "{error}"
-        );
-        let cause = std::error::Error::source(&error).unwrap().to_string();
-        assert_eq!(cause, "it has no selector");
+        let text = shown(&error);
+        assert!(text.contains("--cache-server"), "{text}");
+        assert!(text.contains("cannot find a pod of service unselected"), "{text}");
+        assert!(text.ends_with("it has no selector"), "{text}");
     }
 
     #[tokio::test]
     async fn a_missing_permission_is_named_with_the_flag_for_another_address() {
         let error = open(&api_server().await, "closed", "kubewarm").await.unwrap_err();
-        let text = error.to_string();
-        assert!(
-            text.starts_with("cannot create pods/portforward in namespace \"closed\""),
-            "{text}"
-        );
+        let text = shown(&error);
+        assert!(text.contains("cannot create pods/portforward in namespace \"closed\""), "{text}");
         assert!(text.contains("--cache-server"), "{text}");
-        let cause = std::error::Error::source(&error).unwrap().to_string();
-        assert!(cause.contains("pods \"b\" is forbidden"), "{cause}");
+        assert!(text.contains("pods \"b\" is forbidden"), "{text}");
     }
 }

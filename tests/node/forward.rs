@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testbed::{Process, eventually};
 
 use crate::object::text;
@@ -316,5 +316,17 @@ fn a_kubeconfig_leads_there(world: &NodeWorld, direct: &Client<'_>) -> Outcome {
     let output = world.node.command(&command).output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), direct.run(read)?, "{stderr}");
+
+    // No profile declares roles.
+    cache.run("get roles --namespace=shop --output=name")?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+    command.args(["forwarded", "--output=json", "--kubeconfig"]).arg(direct.kubeconfig);
+    command.args(["--operator-namespace", NAMESPACE]);
+    let output = world.node.command(&command).output()?;
+    let shown: Value = serde_json::from_slice(&output.stdout)?;
+    let entries = shown["forwarded"].as_array().ok_or("no list")?;
+    let of_roles = entries.iter().find(|entry| entry["resource"] == "roles");
+    assert_eq!(of_roles.ok_or_else(|| format!("{shown:#}"))?["user"], CALLER, "{shown:#}");
+    assert_eq!((output.status.code(), &shown["unread"]), (Some(0), &json!({})));
     Ok(())
 }

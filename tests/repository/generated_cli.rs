@@ -23,7 +23,9 @@ const SHARED: &str = "
 ## Shared flags
 
 All commands except `run` and `completion` have `-o`. `get` and `kubeconfig` have the flags that begin with `--cache-`, and
-`--operator-namespace`. Commands that use a cluster have the flags from `--kubeconfig` on; `run` has only the first two of them.
+`--operator-namespace`. Of these flags, `forwarded` has `--operator-namespace`, `--cache-service`, `--cache-secret` and
+`--cache-certificate-authority`. Commands that use a cluster have the flags from `--kubeconfig` on; `run` has only the
+first two of them.
 
 ";
 

@@ -68,7 +68,7 @@ tests/e2e/rbac.rs the_difference_names_gains_and_losses_and_sets_the_exit_code
 Authors 3
 src/commands/rbac/tests.rs profiles_are_granted_to_a_named_operator_only
 src/commands/rbac/tests.rs the_operators_own_permissions_need_a_named_operator
-src/commands/cache/authority.rs a_server_or_ca_from_a_namespace_that_the_user_did_not_name_is_rejected
+src/commands/cache/mod.rs a_server_or_ca_from_a_namespace_that_the_user_did_not_name_is_rejected
 
 Least privilege 1
 src/access/check_schedule/tests/mod.rs excess_is_what_no_profile_of_the_identity_needs

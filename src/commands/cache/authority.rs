@@ -1,6 +1,6 @@
 //! Reads the CA of the read API (kubewarm's HTTP server for clients) from a Secret, a `ConfigMap` or a file.
 
-use super::{super::CommandError, CacheConnectionArgs};
+use super::{super::CommandError, CacheServiceArgs};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kubewarm_client::{ApiServerConnection, ConnectError};
@@ -19,18 +19,11 @@ const END: &str = "-----END CERTIFICATE-----";
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no CA, or if the server or the CA would come from a namespace that the user did not
-/// name. The owner of that namespace could choose the server or the CA, and so receive the user's credentials.
-pub(super) async fn authority(
-    args: &CacheConnectionArgs,
+/// [`CommandError`] if there is no CA, or if `connect` fails.
+pub(in crate::commands) async fn authority(
+    args: &CacheServiceArgs,
     connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,
 ) -> Result<(String, Option<String>), CommandError> {
-    if !args.is_complete() {
-        args.operator_namespace.require(
-            "--operator-namespace, or --cache-server with --cache-certificate-authority",
-            "the operator namespace decides which server gets your credentials",
-        )?;
-    }
     if let Some(path) = &args.cache_certificate_authority {
         let text = read(path)?;
         let file = path.display();
@@ -131,7 +124,7 @@ fn certificates(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::fixtures::parse, *};
+    use super::*;
 
     #[test]
     fn a_key_next_to_the_certificates_is_not_copied() {
@@ -143,20 +136,6 @@ mod tests {
         );
         let found = certificates(&text).unwrap();
         assert_eq!(found, certificate.repeat(2));
-    }
-
-    #[tokio::test]
-    async fn a_server_or_ca_from_a_namespace_that_the_user_did_not_name_is_rejected() {
-        let (server, file) = ("--cache-server https://a", "--cache-certificate-authority no/such");
-        for line in ["", server, file] {
-            let args = parse::<CacheConnectionArgs>(line).unwrap();
-            let found = authority(&args, || panic!("the command must not read the CA")).await;
-            let error = found.unwrap_err().to_string();
-            assert!(error.starts_with("pass --operator-namespace, or --cache-server "), "{error}");
-        }
-        let args = parse::<CacheConnectionArgs>(&format!("{server} {file}")).unwrap();
-        let found = authority(&args, || panic!("the command must not read the CA")).await;
-        assert_eq!(found.unwrap_err().to_string(), "cannot read no/such");
     }
 
     #[test]

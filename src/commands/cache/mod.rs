@@ -3,6 +3,7 @@
 
 mod authority;
 
+pub(super) use self::authority::authority;
 use super::{CommandError, flag_values, profile_source::OperatorNamespaceArgs};
 use clap::Args;
 use http::Uri;
@@ -34,6 +35,19 @@ pub struct CacheConnectionArgs {
     )]
     pub cache_profile_namespace: Option<String>,
 
+    /// Host name that the read API's certificate must contain [default: the host of --cache-server; for a local host
+    /// without --cache-certificate-authority, the Service's name].
+    #[arg(long, value_name = "NAME", value_parser = dns_name)]
+    pub cache_tls_server_name: Option<String>,
+
+    #[command(flatten)]
+    pub service: CacheServiceArgs,
+}
+
+/// The Service of the read API, and the CA that verifies its pods.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Cache")]
+pub struct CacheServiceArgs {
     /// Service of the read API.
     #[arg(long, value_name = "NAME", default_value = "kubewarm")]
     pub cache_service: String,
@@ -47,11 +61,6 @@ pub struct CacheConnectionArgs {
     #[arg(long, value_name = "FILE")]
     pub cache_certificate_authority: Option<PathBuf>,
 
-    /// Host name that the read API's certificate must contain [default: the host of --cache-server; for a local host
-    /// without --cache-certificate-authority, the Service's name].
-    #[arg(long, value_name = "NAME", value_parser = dns_name)]
-    pub cache_tls_server_name: Option<String>,
-
     #[command(flatten)]
     pub operator_namespace: OperatorNamespaceArgs,
 }
@@ -60,9 +69,11 @@ impl CacheConnectionArgs {
     /// Whether the flags name both the server and its CA, so that no server and no CA comes from the operator
     /// namespace.
     pub(super) fn is_complete(&self) -> bool {
-        self.cache_server.is_some() && self.cache_certificate_authority.is_some()
+        self.cache_server.is_some() && self.service.cache_certificate_authority.is_some()
     }
+}
 
+impl CacheServiceArgs {
     /// Returns the host name of the read API's Service in the cluster.
     fn host(&self) -> String {
         format!("{}.{}.svc", self.cache_service, self.operator_namespace.name())
@@ -95,15 +106,40 @@ const NAME: &str = "kubewarm";
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no CA, or if `connect` fails.
+/// [`CommandError`] if there is no CA, if `connect` fails, or if the server or the CA would come from a namespace that
+/// the user did not name. The owner of that namespace could choose the server or the CA, and so receive the user's
+/// credentials.
 pub(super) async fn kubeconfig(
     args: &CacheConnectionArgs,
     context: ContextUser,
     connect: impl FnOnce() -> Result<ApiServerConnection, ConnectError>,
 ) -> Result<(Kubeconfig, Option<String>), CommandError> {
-    let (certificates, remark) = authority::authority(args, connect).await?;
+    if !args.is_complete() {
+        args.service.operator_namespace.require(
+            "--operator-namespace, or --cache-server with --cache-certificate-authority",
+            "the operator namespace decides which server gets your credentials",
+        )?;
+    }
+    let (certificates, remark) = authority(&args.service, connect).await?;
     let profile = profile(args, context.namespace.as_deref());
     Ok((document(cluster(args, profile.as_ref(), certificates), context), remark))
+}
+
+/// Returns a kubeconfig without credentials for the admin port of a pod of the read API's Service. The pod's
+/// certificate must contain the Service's name. `certificates` verifies it; `None` means plain HTTP. The server is
+/// `localhost`, because a port-forward connects to the pod's loopback address.
+pub(super) fn admin_kubeconfig(
+    args: &CacheServiceArgs,
+    certificates: Option<String>,
+) -> Kubeconfig {
+    let scheme = if certificates.is_some() { "https" } else { "http" };
+    let cluster = Cluster {
+        server: Some(format!("{scheme}://localhost")),
+        tls_server_name: Some(args.host()).filter(|_| certificates.is_some()),
+        certificate_authority_data: certificates.map(base64),
+        ..Cluster::default()
+    };
+    document(cluster, ContextUser::default())
 }
 
 /// Returns the profile that `--cache-profile` names. Without a namespace in `args`, the profile is in `namespace`,
@@ -116,7 +152,7 @@ fn profile(args: &CacheConnectionArgs, namespace: Option<&str>) -> Option<Profil
 
 /// Returns the kubeconfig's cluster: server URL, CA and TLS server name.
 fn cluster(args: &CacheConnectionArgs, profile: Option<&ProfileRef>, authority: String) -> Cluster {
-    let service = args.host();
+    let service = args.service.host();
     let server = match &args.cache_server {
         Some(url) => url.to_string(),
         None => format!("https://{service}"),
@@ -125,7 +161,7 @@ fn cluster(args: &CacheConnectionArgs, profile: Option<&ProfileRef>, authority: 
         profile.map_or_else(String::new, |of| format!("/profiles/{}/{}", of.namespace, of.name));
     // Only a certificate from the Secret certainly contains the Service's name. A certificate from a file can contain
     // any name.
-    let is_of_secret = args.cache_certificate_authority.is_none();
+    let is_of_secret = args.service.cache_certificate_authority.is_none();
     let is_forward = args.cache_server.as_ref().is_some_and(is_this_host) && is_of_secret;
     let name = args.cache_tls_server_name.clone().or_else(|| is_forward.then_some(service));
     Cluster {
@@ -180,6 +216,7 @@ fn base64(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::fixtures::parse, *};
+    use serde_json::json;
 
     fn of(line: &str) -> Cluster {
         let args = parse::<CacheConnectionArgs>(line).unwrap();
@@ -240,5 +277,42 @@ mod tests {
         for line in ["--cache-profile a/b", "--cache-profile ..", "--cache-profile-namespace a"] {
             assert!(parse::<CacheConnectionArgs>(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn an_admin_port_gets_no_credentials_and_is_verified_by_the_services_name() {
+        let args = parse::<CacheServiceArgs>("--operator-namespace ops").unwrap();
+        let found = |certificates: Option<&str>| {
+            let found = admin_kubeconfig(&args, certificates.map(str::to_owned));
+            let user = serde_json::to_value(&found.auth_infos[0].auth_info).unwrap();
+            assert_eq!(user, json!({}));
+            let cluster = found.clusters[0].cluster.clone().unwrap();
+            (cluster.server.unwrap(), cluster.tls_server_name)
+        };
+        assert_eq!(
+            found(Some("pem")),
+            ("https://localhost".to_owned(), Some("kubewarm.ops.svc".to_owned()))
+        );
+        assert_eq!(found(None), ("http://localhost".to_owned(), None));
+    }
+
+    #[tokio::test]
+    async fn a_server_or_ca_from_a_namespace_that_the_user_did_not_name_is_rejected() {
+        let (server, file) = ("--cache-server https://a", "--cache-certificate-authority no/such");
+        for line in ["", server, file] {
+            let args = parse::<CacheConnectionArgs>(line).unwrap();
+            let found = kubeconfig(&args, ContextUser::default(), || {
+                panic!("the command must not read the CA")
+            })
+            .await;
+            let error = found.unwrap_err().to_string();
+            assert!(error.starts_with("pass --operator-namespace, or --cache-server "), "{error}");
+        }
+        let args = parse::<CacheConnectionArgs>(&format!("{server} {file}")).unwrap();
+        let found = kubeconfig(&args, ContextUser::default(), || {
+            panic!("the command must not read the CA")
+        })
+        .await;
+        assert_eq!(found.unwrap_err().to_string(), "cannot read no/such");
     }
 }

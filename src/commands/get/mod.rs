@@ -208,7 +208,7 @@ async fn connect(
         let options = ConnectionOptions { request_timeout, ..ConnectionOptions::of_file(file) };
         return Ok((ApiServerConnection::load(&options)?, None));
     }
-    let CacheConnectionArgs { cache_server, cache_service, operator_namespace, .. } = &args.cache;
+    let CacheConnectionArgs { cache_server, service, .. } = &args.cache;
     let context = load_context_user(&args.connection.options())?;
     let connect = || args.connection.connect();
     let api_server = if args.cache.is_complete() { None } else { Some(connect()?) };
@@ -221,8 +221,8 @@ async fn connect(
     let is_outside = |server: &&ApiServerConnection| server.service_account_namespace().is_none();
     let streams = match api_server.as_ref().filter(is_outside) {
         Some(api_server) if cache_server.is_none() => {
-            let namespace = operator_namespace.name();
-            Some(port_forward::open(api_server, namespace, cache_service).await?)
+            let namespace = service.operator_namespace.name();
+            Some(port_forward::open(api_server, namespace, &service.cache_service).await?)
         }
         Some(_) | None => None,
     };
