@@ -2,118 +2,15 @@
 //! the truth.
 
 use crate::{
-    engine::{ByName, Engine, fed, informer, quick},
+    engine::fed,
+    read_engine::{ReadEngine, request},
     reply::{Feed, Reply, event, list, object, quiet, status},
-    server::{Kind, ReceivedQuery, ScriptedServer},
+    server::{Kind, ReceivedQuery},
     undecodable::bad,
 };
-use kubewarm_api::model::{
-    GroupResource, Identity, InformerScope, InformerSpec, ProfileRef, ResolvedProfile,
-    ResolvedTarget, Resource, TargetRequirement,
-};
-use kubewarm_client::{ClientProvider as _, ServedResources};
-use kubewarm_serve::{
-    metrics::ReadMetrics,
-    reads::{KindResolver, ReadBody, ReadDependencies, ReadService, ServingIndex},
-};
-use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget, StatusError, WatchStart};
-use serde_json::Value;
-use std::{sync::Arc, time::Duration};
-use tokio::{runtime::Handle, sync::watch, time::timeout};
-
-/// An engine whose store of pods serves reads.
-struct ReadEngine {
-    engine: Engine,
-    pods: InformerSpec,
-    reads: Arc<ReadService>,
-    _discovery: watch::Sender<Option<Arc<ServedResources>>>,
-    _server: ScriptedServer,
-}
-
-impl ReadEngine {
-    async fn start(script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) -> Self {
-        let server = ScriptedServer::start(script).await;
-        let mut engine = Engine::new(&server, quick());
-        let mut pods = informer("pods");
-        pods.key.scope = InformerScope::AllNamespaces;
-        engine.start(&pods);
-        engine.until(&pods.key, |report| report.synced_at.is_some()).await;
-        let resource = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
-        let (discovery, snapshots) =
-            watch::channel(Some(Arc::new(ServedResources::with_resource(&resource, "Pod"))));
-        let client = kube::Client::clone(&ByName(server.address).client_for(&Identity::Operator));
-        let serving_index = Arc::new(ServingIndex::of([&profile(&pods)]));
-        let metrics = ReadMetrics::register(&prometheus::Registry::new()).unwrap();
-        let reads = Arc::new(ReadService::new(ReadDependencies {
-            catalog: engine.catalog.clone(),
-            reports: engine.reports.clone(),
-            changes: engine.changes(),
-            freshness_checker: engine.freshness_checker(),
-            informer_metrics: Arc::clone(&engine.metrics),
-            metrics,
-            serving_index: Box::new(move || Some(Arc::clone(&serving_index))),
-            kinds: KindResolver::new(client, snapshots, &[], Handle::current()),
-            operator_namespace: "home".into(),
-        }));
-        Self { engine, pods, reads, _discovery: discovery, _server: server }
-    }
-
-    /// The response to a get or list, or the error.
-    async fn read_json(&self, path: &str) -> Result<Value, StatusError> {
-        let answer = self.reads.read(&request(path), None).await?;
-        let body = match answer.body {
-            ReadBody::Whole(body) => body,
-            ReadBody::List(mut list) => list.first_piece(1 << 20).await.unwrap().0,
-        };
-        Ok(serde_json::from_slice(&body).unwrap())
-    }
-
-    /// The names in the response to a get or list, or the error.
-    async fn read(&self, path: &str) -> Result<Vec<String>, StatusError> {
-        let body = self.read_json(path).await?;
-        let items = body["items"].as_array().cloned().unwrap_or_else(|| vec![body]);
-        Ok(items.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect())
-    }
-
-    async fn until_undecodable(&self, expected: &[&str]) {
-        let is_named = |object: &str| expected.contains(&object);
-        self.engine
-            .until(&self.pods.key, |report| {
-                let all = &report.undecodable;
-                all.len() == expected.len() && all.iter().all(|it| is_named(&it.object))
-            })
-            .await;
-    }
-}
-
-fn profile(pods: &InformerSpec) -> Arc<ResolvedProfile> {
-    let named = ProfileRef { namespace: "home".into(), name: "p".into() };
-    let target = ResolvedTarget {
-        name: "pods".into(),
-        requirement: TargetRequirement::Required,
-        declared_as: "pods".into(),
-        resolved: None,
-        informers: [pods.clone()].into(),
-        namespaces: None,
-        serving: None,
-        named: [].into(),
-        left_out: [].into(),
-        limited: None,
-    };
-    let empty = ResolvedProfile::without_targets(named, "u".into(), 1);
-    Arc::new(ResolvedProfile { targets: vec![target], ..empty })
-}
-
-fn request(path: &str) -> ObjectRequest {
-    let (path, query) =
-        path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
-    let target = RequestInfo::parse("GET", path, query, None).unwrap().target;
-    let objects = match target {
-        RequestTarget::Objects(objects) => Some(*objects),
-        RequestTarget::Document(..) => None,
-    };
-    objects.unwrap()
-}
+use kubewarm_wire::{StatusError, WatchStart};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Lists `items`, and answers the first watch with what the test sends.
 fn listed(items: Vec<String>) -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
@@ -148,7 +45,7 @@ async fn reads_that_would_lack_an_object_fail_with_its_name() {
     for path in ["?watch=1", "?watch=1&resourceVersion=7", "?watch=1&resourceVersion=0"] {
         let request = request(&format!("{own}{path}"));
         let watching = request.watch.clone().unwrap();
-        let failed = world.reads.watch(&request, &watching, None).await;
+        let failed = world.reads.watch(&request, &watching, None, &"caller").await;
         refused(failed.map(|_| Vec::new()), "\"ns/b\"");
     }
     // Other namespaces and names are complete.
@@ -168,7 +65,7 @@ async fn a_version_that_lacked_an_object_is_not_served_after_the_object_is_gone(
     });
     let world = ReadEngine::start(script).await;
     world.until_undecodable(&["ns/b"]).await;
-    world.engine.until_watching(&world.pods.key).await;
+    world.engine.until_watching(&world.key).await;
     feed.line(event("ERROR", status(410, "Expired")));
     world.until_undecodable(&[]).await;
     let own = "/api/v1/namespaces/ns/pods";
@@ -181,7 +78,7 @@ async fn a_version_that_lacked_an_object_is_not_served_after_the_object_is_gone(
 async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
     let (feed, script) = listed(vec![object("a", 1, 3), object("b", 2, 5)]);
     let world = ReadEngine::start(script).await;
-    world.engine.until_watching(&world.pods.key).await;
+    world.engine.until_watching(&world.key).await;
     let request = request("/api/v1/namespaces/ns/pods?watch=1&resourceVersion=7");
     let watching = request.watch.clone().unwrap();
     let own = "/api/v1/namespaces/ns/pods";
@@ -195,7 +92,7 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
             request.namespace = Some("other".into());
             watching.start = WatchStart::Now;
         }
-        let mut watch = world.reads.watch(&request, &watching, None).await.unwrap();
+        let mut watch = world.reads.watch(&request, &watching, None, &"caller").await.unwrap();
         feed.line(event(kind, bad(name, version)));
         world.until_undecodable(undecodable).await;
         let last = timeout(Duration::from_secs(30), watch.next()).await.unwrap().unwrap();
@@ -214,7 +111,7 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
         assert_eq!(world.read(&exact).await.unwrap_err().code(), 410, "{version}");
         let mut watching = watching.clone();
         watching.start = WatchStart::After(version.into());
-        let mut watch = world.reads.watch(&request, &watching, None).await.unwrap();
+        let mut watch = world.reads.watch(&request, &watching, None, &"caller").await.unwrap();
         let first = timeout(Duration::from_secs(30), watch.next()).await.unwrap().unwrap();
         let text = String::from_utf8_lossy(&first.lines);
         assert!(text.contains("\"code\":410"), "{version}: {text}");
@@ -254,7 +151,7 @@ async fn all_undecodable_objects_count_although_the_report_is_bounded() {
     items.push(object("a", 1, 3));
     let (_feed, script) = listed(items);
     let world = ReadEngine::start(script).await;
-    let report = world.engine.until(&world.pods.key, |it| it.undecodable.len() == 17).await;
+    let report = world.engine.until(&world.key, |it| it.undecodable.len() == 17).await;
     assert_eq!(&*report.undecodable[16].object, "?");
     refused(world.read("/api/v1/namespaces/other/pods").await, "an object whose name");
 }

@@ -172,7 +172,7 @@ crates/kubewarm-serve/src/server/tests/admission.rs no_part_of_a_request_body_is
 
 Forwarding 3
 crates/kubewarm-wire/src/forward_plan.rs only_responses_of_the_api_server_itself_report_a_write
-crates/kubewarm-serve/src/reads/written_versions.rs the_number_of_versions_is_bounded_and_the_newest_are_kept
+crates/kubewarm-serve/src/reads/recent_versions.rs the_number_of_versions_is_bounded_and_the_newest_are_kept
 crates/kubewarm-serve/src/server/forward/tests/mod.rs a_write_is_recorded_before_its_response_is_sent
 
 Forwarding 4

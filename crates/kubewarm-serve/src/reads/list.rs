@@ -37,6 +37,7 @@ impl ReadService {
         let selected = select_page(request, candidate, &reader, &query, after, limit)?;
         let version = self.confirm(route, candidate, selected.version())?;
         self.check_complete(route, candidate)?;
+        self.record_seen(route, &version);
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
         // As at the API server, the list of one name has no further page. A token would show that other objects exist.

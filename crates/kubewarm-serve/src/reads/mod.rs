@@ -15,12 +15,12 @@ mod kind_resolver;
 mod list;
 mod read_candidates;
 mod read_response;
+mod recent_versions;
 mod response_envelope;
 mod retry;
 mod row_printer;
 mod serving_index;
 mod watch;
-mod written_versions;
 
 pub use self::{
     kind_resolver::KindResolver,
@@ -33,8 +33,11 @@ pub use self::{
 };
 
 use self::{
-    covering_informers::CandidateInformer, kind_info::KindInfo, read_candidates::ReadCandidates,
-    retry::ReadAttemptError, written_versions::WrittenVersions,
+    covering_informers::CandidateInformer,
+    kind_info::KindInfo,
+    read_candidates::ReadCandidates,
+    recent_versions::{SeenVersions, WrittenVersions},
+    retry::ReadAttemptError,
 };
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{
@@ -45,7 +48,7 @@ use kubewarm_cache::{
     store::{StoreCatalog, StoredObject},
 };
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, WriteTarget};
-use std::{fmt, slice, sync::Arc, time::Duration};
+use std::{fmt, hash::Hash, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -82,6 +85,7 @@ pub struct ReadDependencies {
 pub struct ReadService {
     dependencies: ReadDependencies,
     written_versions: WrittenVersions,
+    seen_versions: SeenVersions,
     /// Decompressed and encoded changes, which watches share.
     change_cache: watch::ChangeCache,
 }
@@ -93,6 +97,7 @@ impl ReadService {
         Self {
             dependencies,
             written_versions: WrittenVersions::new(),
+            seen_versions: SeenVersions::new(),
             change_cache: watch::ChangeCache::default(),
         }
     }
@@ -104,7 +109,8 @@ impl ReadService {
         self.written_versions.record(written, version, Instant::now());
     }
 
-    /// Answers a get or a list. If `profile` is given, only informers of that profile answer.
+    /// Answers a get or a list. If `profile` is given, only informers of that profile answer. `caller` identifies the
+    /// client's user: its reads of one kind and namespace do not go back in time.
     ///
     /// # Errors
     ///
@@ -123,12 +129,15 @@ impl ReadService {
         &self,
         request: &ObjectRequest,
         profile: Option<&ProfileRef>,
+        caller: &impl Hash,
     ) -> Result<ReadResponse, StatusError> {
         let started_at = Instant::now();
-        let answered = self.when_ready(request, profile, async |route| match &request.name {
-            Some(name) => self.get(route, name),
-            None => self.list(route).await,
-        });
+        let caller = self.seen_versions.hash(caller);
+        let answered =
+            self.when_ready(request, profile, caller, async |route| match &request.name {
+                Some(name) => self.get(route, name),
+                None => self.list(route).await,
+            });
         let (answer, waited) = answered.await?;
         self.dependencies.reports.observe_read(&answer.source.informer, started_at.elapsed());
         Ok(ReadResponse { has_waited: waited, ..answer })
@@ -181,7 +190,7 @@ impl ReadService {
         let (candidate, reader) = self.choose(route)?;
         let key = candidate.authorized_scope.key();
         let (found, version) = reader.get_at(&key);
-        self.confirm(route, candidate, version.as_ref())?;
+        let version = self.confirm(route, candidate, version.as_ref())?;
         let found = found.map_err(|_damaged| StatusError::from(DamagedObjectError))?;
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         if found.is_none() {
@@ -216,6 +225,7 @@ impl ReadService {
         let metrics = &self.dependencies.metrics;
         let body = response_envelope::whole(&route.kind, &object, format, metrics);
         let body = ReadBody::Whole(body.map_err(StatusError::from)?);
+        self.record_seen(route, &version);
         Ok(ReadResponse::new(body, format.media_type, candidate, route))
     }
 
@@ -233,6 +243,15 @@ impl ReadService {
             let is_complete = self.check_complete(route, candidate).is_ok();
             (is_complete && self.is_undisturbed(candidate)).then_some((candidate, found))
         })
+    }
+
+    /// Records the version that the caller has read, if a further informer can answer the request: the caller's next
+    /// read could be answered from that informer's store.
+    fn record_seen(&self, route: &ReadCandidates<'_>, version: &ResourceVersion) {
+        if route.candidates.len() > 1 && !route.request.version_match.is_earlier() {
+            let now = Instant::now();
+            self.seen_versions.record(route.caller, route.place(), version, now);
+        }
     }
 
     /// Every 15 s, clears the cache of store changes that all client watches share, until `stop` is cancelled. If a

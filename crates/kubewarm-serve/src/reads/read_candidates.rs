@@ -6,15 +6,16 @@ use super::{
     field_filter::FieldFilter,
     kind_info::KindInfo,
     list::remembers,
+    recent_versions::CallerHash,
     retry::ReadAttemptError,
 };
-use kubewarm_api::model::{InformerKey, ReadConsistency, ResourceVersion};
+use kubewarm_api::model::{GroupResource, InformerKey, ReadConsistency, ResourceVersion};
 use kubewarm_cache::{
     informer::{FreshnessCheckResult, UndecodableObject},
     store::{ObjectQuery, StoreReader},
 };
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
-use std::time::Duration;
+use std::{slice, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The informers that can answer a request now, and how fresh their stores must be for the request.
@@ -29,6 +30,7 @@ pub(super) struct ReadCandidates<'a> {
     pub(super) max_staleness: Duration,
     consistency: ReadConsistency,
     cold_read_timeout: Duration,
+    pub(super) caller: CallerHash,
     started_at: Instant,
     /// The informer whose store a freshness check confirmed for this request, and the result of the check. `None`
     /// before the first freshness check of this request.
@@ -47,7 +49,7 @@ impl ReadService {
         &self,
         request: &'a ObjectRequest,
         covering: CoveringInformers<'a>,
-        started_at: Instant,
+        (caller, started_at): (CallerHash, Instant),
         confirmed: Option<&'a (InformerKey, FreshnessCheckResult)>,
     ) -> Result<ReadCandidates<'a>, ReadAttemptError> {
         let cold_read_timeout = covering.cold_read_timeout();
@@ -72,12 +74,17 @@ impl ReadService {
             max_staleness,
             consistency,
             cold_read_timeout,
+            caller,
             started_at,
             confirmed,
         })
     }
 
-    /// Returns the first candidate informer whose store is as new as the request needs, and a reader of this store.
+    /// Returns the candidate informer whose store answers the request, and a reader of this store. Of the stores that
+    /// are as new as the request needs, the newest one answers. So two requests with different needs do not go back in
+    /// time. For an earlier version, the first store that has this version answers.
+    ///
+    /// A store with other fields than the best one answers only if the best one is not new enough.
     pub(super) fn choose<'r>(
         &self,
         route: &'r ReadCandidates<'_>,
@@ -94,36 +101,57 @@ impl ReadService {
         let first = |is_wanted: &dyn Fn(&CandidateInformer<'_>, &StoreReader) -> bool| {
             readable.iter().position(|(candidate, reader)| is_wanted(candidate, reader))
         };
+        let newest = |is_wanted: &dyn Fn(&CandidateInformer<'_>, &StoreReader) -> bool| {
+            let wanted =
+                readable.iter().enumerate().filter(|(_, (it, reader))| is_wanted(it, reader));
+            let newest = wanted.reduce(|best, next| {
+                let ((_, (best_candidate, held)), (_, (candidate, reader))) = (best, next);
+                let has_same_fields = best_candidate.key.projection == candidate.key.projection;
+                let is_newer = held
+                    .version()
+                    .zip(reader.version())
+                    .is_some_and(|(held, other)| held.is_older_than(&other));
+                if has_same_fields && is_newer { next } else { best }
+            });
+            newest.map(|(at, _)| at)
+        };
         let has_reached = |reader: &StoreReader, version: &ResourceVersion| {
             reader.version().is_some_and(|held| held >= *version)
         };
         // `found` is the position in `readable` of the store that answers. If no store can answer yet, `query` is
         // the resource version that a store must reach.
         let (found, query) = match &request.version_match {
-            VersionMatch::Any => (Some(0), None),
+            VersionMatch::Any => (newest(&|_, _| true), None),
             VersionMatch::Latest | VersionMatch::Continue { version: None, .. } => {
                 let is_new = |it: &CandidateInformer<'_>, reader: &StoreReader| {
                     route.is_new_enough(it, reader.version().as_ref())
                 };
-                let Some(new_enough) = first(&is_new) else {
+                let Some(at) = newest(&is_new) else {
                     return Err(route.unconfirmed(&route.candidates));
                 };
                 // If an informer's selectors exclude an object, a write to this object does not advance the
-                // informer's resource version. So a read does not wait for a recent write if all informers
-                // that can answer it have selectors.
+                // informer's resource version. So a read does not wait for a recent write, or for what the caller
+                // has read, if all informers that can answer it have selectors.
                 let are_parts = readable.iter().all(|(it, _)| it.is_part());
-                match self.min_version(route).filter(|_| !are_parts) {
-                    None => (Some(new_enough), None),
-                    Some(min_version) => {
-                        let found = first(&|it, reader| {
-                            is_new(it, reader) && has_reached(reader, &min_version)
-                        });
-                        (found, Some(min_version))
-                    }
+                let written = self.min_version(route).filter(|_| !are_parts);
+                let seen = self.seen_version(route).filter(|_| !are_parts);
+                let (candidate, reader) = &readable[at];
+                if written.as_ref().is_some_and(|version| !has_reached(reader, version)) {
+                    (None, written)
+                } else if seen.is_some_and(|version| !has_reached(reader, &version))
+                    && !route.is_confirmed(candidate, reader.version().as_ref())
+                {
+                    // The store may never reach this version: another store got it from a bookmark. So a freshness
+                    // check of the store ends the wait.
+                    return Err(
+                        route.unconfirmed_since(slice::from_ref(*candidate), route.started_at)
+                    );
+                } else {
+                    (Some(at), None)
                 }
             }
             VersionMatch::NotOlderThan(version) => {
-                (first(&|_, reader| has_reached(reader, version)), Some(version.clone()))
+                (newest(&|_, reader| has_reached(reader, version)), Some(version.clone()))
             }
             VersionMatch::Exact(version) => {
                 let found = first(&|it, reader| remembers(it, reader, version));
@@ -222,10 +250,17 @@ impl ReadService {
         match route.consistency {
             ReadConsistency::Eventual => None,
             ReadConsistency::Bounded | ReadConsistency::Strict => {
-                // All candidates have objects of the same kind, so they have the same namespace.
-                let namespace = route.candidates.first()?.authorized_scope.namespace();
-                self.written_versions.min_version(&route.request.resource, namespace)
+                self.written_versions.min_version(&route.request.resource, route.place().1)
             }
+        }
+    }
+
+    /// The newest resource version that the caller has read. `None` if the profiles permit older answers, or if each
+    /// answer waits for a freshness check anyway.
+    fn seen_version(&self, route: &ReadCandidates<'_>) -> Option<ResourceVersion> {
+        match route.consistency {
+            ReadConsistency::Eventual | ReadConsistency::Strict => None,
+            ReadConsistency::Bounded => self.seen_versions.newest(route.caller, route.place()),
         }
     }
 }
@@ -233,6 +268,13 @@ impl ReadService {
 impl ReadCandidates<'_> {
     pub(super) fn query(&self, candidate: &CandidateInformer<'_>) -> ObjectQuery {
         self.fields.query(self.request, candidate.key, &candidate.authorized_scope)
+    }
+
+    /// The kind and the namespace of the requested objects. All candidates have objects of the same kind, so they have
+    /// the same namespace.
+    pub(super) fn place(&self) -> (&GroupResource, Option<&Arc<str>>) {
+        let namespace = self.candidates.first().and_then(|it| it.authorized_scope.namespace());
+        (self.request.resource.group_resource(), namespace)
     }
 
     /// Whether kubewarm has confirmed, within the profiles' staleness limit, that the candidate informer's store is
@@ -249,10 +291,19 @@ impl ReadCandidates<'_> {
         match self.consistency {
             ReadConsistency::Eventual => true,
             ReadConsistency::Bounded => self.is_current(candidate),
-            ReadConsistency::Strict => self.confirmed.is_some_and(|(key, freshness_check)| {
-                key == candidate.key && freshness_check.is_valid_for(version)
-            }),
+            ReadConsistency::Strict => self.is_confirmed(candidate, version),
         }
+    }
+
+    /// Whether a freshness check for this request has confirmed the candidate informer's store at `version`.
+    fn is_confirmed(
+        &self,
+        candidate: &CandidateInformer<'_>,
+        version: Option<&ResourceVersion>,
+    ) -> bool {
+        self.confirmed.is_some_and(|(key, freshness_check)| {
+            key == candidate.key && freshness_check.is_valid_for(version)
+        })
     }
 
     /// The error if no informer that can answer the request is readable: the request then waits for a warm
@@ -264,10 +315,6 @@ impl ReadCandidates<'_> {
     /// Chooses the candidate informer whose store a freshness check can confirm. If no candidate has a running
     /// watch, for example while the profiles are paused, the result is 504.
     pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> ReadAttemptError {
-        let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
-            let age = candidates.first().and_then(|it| it.age);
-            return self.stale(age, "no watch updates it").into();
-        };
         let now = Instant::now();
         let since = match (self.consistency, self.confirmed) {
             (ReadConsistency::Strict, None) => self.started_at,
@@ -277,6 +324,19 @@ impl ReadCandidates<'_> {
             (ReadConsistency::Eventual | ReadConsistency::Bounded, _) => {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
             }
+        };
+        self.unconfirmed_since(candidates, since)
+    }
+
+    /// The same, for a freshness check that began after `since`.
+    fn unconfirmed_since(
+        &self,
+        candidates: &[CandidateInformer<'_>],
+        since: Instant,
+    ) -> ReadAttemptError {
+        let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
+            let age = candidates.first().and_then(|it| it.age);
+            return self.stale(age, "no watch updates it").into();
         };
         ReadAttemptError::Unconfirmed {
             informer: Box::new(candidate.key.clone()),

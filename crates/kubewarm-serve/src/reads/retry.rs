@@ -2,7 +2,7 @@
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService, covering_informers::CoveringInformers,
-    read_candidates::ReadCandidates,
+    read_candidates::ReadCandidates, recent_versions::CallerHash,
 };
 use crate::metrics::WaitReason;
 use kubewarm_api::model::{InformerKey, MetricOutcome, ProfileRef, ResourceVersion};
@@ -73,6 +73,7 @@ impl ReadService {
         &self,
         request: &ObjectRequest,
         profile: Option<&ProfileRef>,
+        caller: CallerHash,
         answer: impl AsyncFn(&ReadCandidates<'_>) -> Result<T, ReadAttemptError>,
     ) -> Result<(T, bool), StatusError> {
         let started_at = Instant::now();
@@ -94,11 +95,13 @@ impl ReadService {
                     profile,
                     &self.dependencies.operator_namespace,
                 )?;
-                let answered =
-                    match self.route(request, covering, started_at, confirmed.as_ref()).await {
-                        Ok(route) => answer(&route).await,
-                        Err(not_yet) => Err(not_yet),
-                    };
+                let answered = match self
+                    .route(request, covering, (caller, started_at), confirmed.as_ref())
+                    .await
+                {
+                    Ok(route) => answer(&route).await,
+                    Err(not_yet) => Err(not_yet),
+                };
                 match answered {
                     Ok(answer) => return Ok(answer),
                     Err(ReadAttemptError::Failed(failure)) => return Err(failure),

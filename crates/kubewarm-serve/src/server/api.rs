@@ -259,7 +259,7 @@ impl ReadApi {
         profile: Option<&ProfileRef>,
         AdmittedRequest { caller, permit }: AdmittedRequest,
     ) -> HandlerResult {
-        let answer = self.reads.read(objects, profile).await?;
+        let answer = self.reads.read(objects, profile, &caller.name).await?;
         self.note_read(&caller, objects, Some(&answer.source));
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let permits = self.callers.large_response_permits(&caller);
@@ -298,7 +298,7 @@ impl ReadApi {
             self.metrics.count_refusal(&refused);
             refusal(refused)
         })?;
-        let feed = self.reads.watch(objects, watching, profile).await?;
+        let feed = self.reads.watch(objects, watching, profile, &caller.name).await?;
         self.note_read(&caller, objects, feed.source());
         let user = &caller.user;
         let who = response::keyed_tag(&self.tag_key, (&user.name, &user.uid));

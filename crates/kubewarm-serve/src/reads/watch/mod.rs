@@ -25,7 +25,7 @@ use kubewarm_cache::store::EventLogFollower;
 use kubewarm_wire::{
     MediaType, ObjectRequest, StatusError, VersionMatch, WatchOptions, WatchStart,
 };
-use std::sync::Arc;
+use std::{hash::Hash, sync::Arc};
 use tokio::time::Instant;
 
 impl ReadService {
@@ -45,9 +45,12 @@ impl ReadService {
         request: &ObjectRequest,
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
+        caller: &impl Hash,
     ) -> Result<WatchFeed, StatusError> {
-        let started = self
-            .when_ready(request, profile, async |route| self.begin(route, watching, profile).await);
+        let caller = self.seen_versions.hash(caller);
+        let started = self.when_ready(request, profile, caller, async |route| {
+            self.begin(route, watching, profile).await
+        });
         let is_sent_as_event = |failure: &StatusError| match failure.code() {
             410 => true,
             504 => matches!(request.version_match, VersionMatch::NotOlderThan(_)),
@@ -104,6 +107,7 @@ impl ReadService {
         let query = route.query(candidate);
         let (selected, follower) = reader.select_and_follow(&query);
         let version = self.confirm(route, candidate, selected.version())?;
+        self.record_seen(route, &version);
         let selected = pick(selected).await;
         open(candidate, follower, Some((selected, version)))
     }

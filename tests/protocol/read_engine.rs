@@ -1,0 +1,142 @@
+//! An engine whose stores serve reads.
+
+use crate::{
+    engine::{ByName, Engine, informer, quick},
+    reply::Reply,
+    server::{ReceivedQuery, ScriptedServer},
+};
+use kubewarm_api::model::{
+    GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ProfileRef, ResolvedProfile,
+    ResolvedTarget, Resource, TargetRequirement,
+};
+use kubewarm_client::{ClientProvider as _, ServedResources};
+use kubewarm_serve::{
+    metrics::ReadMetrics,
+    reads::{KindResolver, ReadBody, ReadDependencies, ReadService, ServingIndex},
+};
+use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget, StatusError};
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::{runtime::Handle, sync::watch};
+
+/// An engine whose stores of pods serve reads.
+pub(crate) struct ReadEngine {
+    pub(crate) engine: Engine,
+    /// The informer of all namespaces.
+    pub(crate) key: InformerKey,
+    pub(crate) reads: Arc<ReadService>,
+    pub(crate) server: ScriptedServer,
+    _discovery: watch::Sender<Option<Arc<ServedResources>>>,
+}
+
+impl ReadEngine {
+    /// Starts an informer of all namespaces, which the profile `home/p` declares.
+    pub(crate) async fn start(
+        script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_with(Vec::new(), script).await
+    }
+
+    /// Starts an informer of all namespaces, which the profile `home/p` declares, and these informers, which the
+    /// profiles `p` in these namespaces declare.
+    pub(crate) async fn start_with(
+        more: Vec<(&str, InformerSpec)>,
+        script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let server = ScriptedServer::start(script).await;
+        let mut engine = Engine::new(&server, quick());
+        let mut pods = informer("pods");
+        pods.key.scope = InformerScope::AllNamespaces;
+        let key = pods.key.clone();
+        let declared: Vec<_> = [("home", pods)].into_iter().chain(more).collect();
+        for (_, pods) in &declared {
+            engine.start(pods);
+            engine.until(&pods.key, |report| report.synced_at.is_some()).await;
+        }
+        let resource = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
+        let (discovery, snapshots) =
+            watch::channel(Some(Arc::new(ServedResources::with_resource(&resource, "Pod"))));
+        let client = kube::Client::clone(&ByName(server.address).client_for(&Identity::Operator));
+        let profiles: Vec<_> = declared.iter().map(|(owner, pods)| profile(owner, pods)).collect();
+        let serving_index = Arc::new(ServingIndex::of(&profiles));
+        let metrics = ReadMetrics::register(&prometheus::Registry::new()).unwrap();
+        let reads = Arc::new(ReadService::new(ReadDependencies {
+            catalog: engine.catalog.clone(),
+            reports: engine.reports.clone(),
+            changes: engine.changes(),
+            freshness_checker: engine.freshness_checker(),
+            informer_metrics: Arc::clone(&engine.metrics),
+            metrics,
+            serving_index: Box::new(move || Some(Arc::clone(&serving_index))),
+            kinds: KindResolver::new(client, snapshots, &[], Handle::current()),
+            operator_namespace: "home".into(),
+        }));
+        Self { engine, key, reads, server, _discovery: discovery }
+    }
+
+    /// The response to a get or list of `caller`, or the error. If `profile` is given, only its informers answer.
+    pub(crate) async fn read_as(
+        &self,
+        caller: &str,
+        profile: Option<&ProfileRef>,
+        path: &str,
+    ) -> Result<Value, StatusError> {
+        let answer = self.reads.read(&request(path), profile, &caller).await?;
+        let body = match answer.body {
+            ReadBody::Whole(body) => body,
+            ReadBody::List(mut list) => list.first_piece(1 << 20).await.unwrap().0,
+        };
+        Ok(serde_json::from_slice(&body).unwrap())
+    }
+
+    pub(crate) async fn read_json(&self, path: &str) -> Result<Value, StatusError> {
+        self.read_as("caller", None, path).await
+    }
+
+    /// The names in the response to a get or list, or the error.
+    pub(crate) async fn read(&self, path: &str) -> Result<Vec<String>, StatusError> {
+        let body = self.read_json(path).await?;
+        let items = body["items"].as_array().cloned().unwrap_or_else(|| vec![body]);
+        Ok(items.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect())
+    }
+
+    pub(crate) async fn until_undecodable(&self, expected: &[&str]) {
+        let is_named = |object: &str| expected.contains(&object);
+        self.engine
+            .until(&self.key, |report| {
+                let all = &report.undecodable;
+                all.len() == expected.len() && all.iter().all(|it| is_named(&it.object))
+            })
+            .await;
+    }
+}
+
+/// The profile `p` in the namespace `owner`, with one target.
+fn profile(owner: &str, pods: &InformerSpec) -> Arc<ResolvedProfile> {
+    let named = ProfileRef { namespace: owner.into(), name: "p".into() };
+    let target = ResolvedTarget {
+        name: "pods".into(),
+        requirement: TargetRequirement::Required,
+        declared_as: "pods".into(),
+        resolved: None,
+        informers: [pods.clone()].into(),
+        namespaces: None,
+        serving: None,
+        named: [].into(),
+        left_out: [].into(),
+        limited: None,
+    };
+    let empty = ResolvedProfile::without_targets(named, "u".into(), 1);
+    Arc::new(ResolvedProfile { targets: vec![target], ..empty })
+}
+
+pub(crate) fn request(path: &str) -> ObjectRequest {
+    let (path, query) =
+        path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+    let target = RequestInfo::parse("GET", path, query, None).unwrap().target;
+    let objects = match target {
+        RequestTarget::Objects(objects) => Some(*objects),
+        RequestTarget::Document(..) => None,
+    };
+    objects.unwrap()
+}
