@@ -17,6 +17,9 @@ const LIFE: Duration = Duration::from_secs(2);
 /// The time in which the API server executes a request whose response is dropped.
 const EXECUTION: Duration = Duration::from_millis(500);
 
+/// How soon an outage closes an open connection.
+const POLL: Duration = Duration::from_millis(10);
+
 /// Bytes that a slow connection passes before each pause: 4,000 bytes a second.
 const SLOW_STEP: usize = 400;
 const SLOW_PAUSE: Duration = Duration::from_millis(100);
@@ -39,6 +42,12 @@ pub(crate) fn breaker(world: &World, is_armed: &Arc<AtomicBool>) -> Result<PathB
 pub(crate) fn slowed(world: &World, is_slow: &Arc<AtomicBool>) -> Result<PathBuf, Failure> {
     let is_slow = Arc::clone(is_slow);
     proxy(world, move |client, upstream| pass_slowly(client, upstream, &is_slow))
+}
+
+/// Starts a proxy in front of the API server. While `is_down` is true, it closes all connections at once.
+pub(crate) fn outage(world: &World, is_down: &Arc<AtomicBool>) -> Result<PathBuf, Failure> {
+    let is_down = Arc::clone(is_down);
+    proxy(world, move |client, upstream| pass_until_down(client, upstream, &is_down))
 }
 
 fn proxy(
@@ -70,6 +79,32 @@ fn pass(client: &TcpStream, upstream: SocketAddr) -> std::io::Result<()> {
         thread::spawn(move || std::io::copy(&mut from, &mut to));
     }
     thread::sleep(LIFE);
+    client.shutdown(Shutdown::Both)?;
+    server.shutdown(Shutdown::Both)
+}
+
+/// Copies bytes in both directions until `is_down` is true.
+fn pass_until_down(
+    client: &TcpStream,
+    upstream: SocketAddr,
+    is_down: &AtomicBool,
+) -> std::io::Result<()> {
+    if is_down.load(Ordering::SeqCst) {
+        return client.shutdown(Shutdown::Both);
+    }
+    let server = TcpStream::connect(upstream)?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    for (from, to) in [(client, &server), (&server, client)] {
+        let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            let _ended = std::io::copy(&mut from, &mut to);
+            is_over.store(true, Ordering::SeqCst);
+        });
+    }
+    while !is_down.load(Ordering::SeqCst) && !is_over.load(Ordering::SeqCst) {
+        thread::sleep(POLL);
+    }
     client.shutdown(Shutdown::Both)?;
     server.shutdown(Shutdown::Both)
 }

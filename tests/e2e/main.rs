@@ -54,6 +54,7 @@ mod quota;
 mod rbac;
 mod readers;
 mod reads;
+mod recovery;
 mod redefined;
 mod refused;
 mod replay;

@@ -75,12 +75,7 @@ pub(crate) fn quick() -> InformerTiming {
 impl Engine {
     /// An engine that reads from `server`.
     pub(crate) fn new(server: &ScriptedServer, timing: InformerTiming) -> Self {
-        let bounds = RegistryLimits {
-            lists: 8,
-            namespace_quota: 100,
-            buckets: kubewarm_client::NamespaceBuckets::default(),
-        };
-        Self::with(server, timing, bounds)
+        Self::with_clients(Arc::new(ByName(server.address)), timing)
     }
 
     pub(crate) fn with(
@@ -88,7 +83,25 @@ impl Engine {
         timing: InformerTiming,
         bounds: RegistryLimits,
     ) -> Self {
-        let (clients, catalog) = (Arc::new(ByName(server.address)), StoreCatalog::new());
+        Self::assemble(Arc::new(ByName(server.address)), timing, bounds)
+    }
+
+    /// An engine that sends its requests with `clients`.
+    pub(crate) fn with_clients(clients: Arc<dyn ClientProvider>, timing: InformerTiming) -> Self {
+        let bounds = RegistryLimits {
+            lists: 8,
+            namespace_quota: 100,
+            buckets: kubewarm_client::NamespaceBuckets::default(),
+        };
+        Self::assemble(clients, timing, bounds)
+    }
+
+    fn assemble(
+        clients: Arc<dyn ClientProvider>,
+        timing: InformerTiming,
+        bounds: RegistryLimits,
+    ) -> Self {
+        let catalog = StoreCatalog::new();
         let metrics = Arc::new(InformerMetrics::new().unwrap());
         let registry =
             InformerRegistry::new(clients, catalog.clone(), Arc::clone(&metrics), bounds, timing);

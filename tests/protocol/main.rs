@@ -28,6 +28,7 @@ mod rollbacks;
 mod server;
 mod silence;
 mod undecodable;
+mod unreachable;
 mod unverified;
 mod warmup;
 mod watches;

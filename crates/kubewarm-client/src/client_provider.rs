@@ -1,5 +1,6 @@
 //! Defines how informers get one API client for each identity.
 
+use super::ServerReachability;
 use kube::Client;
 use kubewarm_api::model::Identity;
 use std::sync::Arc;
@@ -17,4 +18,10 @@ pub trait ClientProvider: Send + Sync + 'static {
     ///
     /// Must be called within a tokio runtime. Sends no request.
     fn client_for(&self, identity: &Identity) -> Arc<Client>;
+
+    /// Returns when the API server last answered a client of this provider's connection. The default is for providers
+    /// that do not observe their clients: without an answer, each informer waits for its own backoff.
+    fn reachability(&self) -> ServerReachability {
+        ServerReachability::default()
+    }
 }

@@ -20,6 +20,7 @@ mod namespace;
 mod options;
 mod proxy;
 mod review;
+mod server_reachability;
 mod stream_connector;
 mod transport;
 mod upstream_proxy;
@@ -47,6 +48,7 @@ pub use self::{
     review::{
         ReviewedRules, fetch_own_subject, is_allowed, is_permitted, review_rules, with_selectors,
     },
+    server_reachability::ServerReachability,
     stream_connector::StreamConnector,
     transport::StreamingBody,
     upstream_proxy::{UpstreamError, UpstreamProxy},

@@ -8,4 +8,5 @@ mod monitoring;
 mod picture;
 mod prometheus;
 mod protobuf;
+mod recovery;
 mod replay;

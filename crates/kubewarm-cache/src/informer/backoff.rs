@@ -14,12 +14,14 @@ pub(super) struct RetryBackoff {
     /// The first delay.
     unit: Duration,
     failures: u32,
+    /// Attempts since the last reset that began before their delay had ended.
+    early_starts: u32,
 }
 
 impl RetryBackoff {
     /// Starts with zero failures. The first delay is `unit`, one second in production.
     pub(super) fn new(unit: Duration) -> Self {
-        Self { unit, failures: 0 }
+        Self { unit, failures: 0, early_starts: 0 }
     }
 
     pub(super) fn failures(self) -> u32 {
@@ -43,7 +45,7 @@ impl RetryBackoff {
         retry_after: Option<Duration>,
         spread: f64,
     ) -> Duration {
-        let own = self.unit.saturating_mul((1 << self.failures.min(5)).min(MAX_UNITS));
+        let own = self.own_delay();
         self.failures = self.failures.saturating_add(1);
         let own = own.mul_f64(1.0 - spread / 4.0);
         retry_after.map_or(own, |retry_after| {
@@ -54,7 +56,25 @@ impl RetryBackoff {
     }
 
     pub(super) fn reset(&mut self) {
-        self.failures = 0;
+        (self.failures, self.early_starts) = (0, 0);
+    }
+
+    /// Returns the delay before an attempt that begins early, because the API server is reachable
+    /// again. The first early attempt needs no delay. Later ones have the delays of a new backoff,
+    /// so that a server that comes and goes does not receive attempts in a loop.
+    pub(super) fn early_delay(self) -> Duration {
+        let earlier = Self { failures: self.early_starts.saturating_sub(1), ..self };
+        if self.early_starts == 0 { Duration::ZERO } else { earlier.own_delay() }
+    }
+
+    /// Counts an attempt that begins early.
+    pub(super) fn start_early(&mut self) {
+        self.early_starts = self.early_starts.saturating_add(1);
+    }
+
+    /// One unit for the first failure, and twice as much for each further one, up to 30 units.
+    fn own_delay(self) -> Duration {
+        self.unit.saturating_mul((1 << self.failures.min(5)).min(MAX_UNITS))
     }
 }
 
@@ -70,6 +90,22 @@ mod tests {
         assert_eq!(backoff.failures(), 8);
         backoff.reset();
         assert_eq!(backoff.record_failure(None, 0.0), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn early_attempts_have_a_growing_delay_of_their_own() {
+        let mut backoff = RetryBackoff::new(Duration::from_secs(1));
+        backoff.record_failure(None, 0.0);
+        let waits: Vec<_> = (0..8)
+            .map(|_| {
+                let delay = backoff.early_delay().as_secs();
+                backoff.start_early();
+                delay
+            })
+            .collect();
+        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 30, 30]);
+        backoff.reset();
+        assert_eq!(backoff.early_delay(), Duration::ZERO);
     }
 
     #[test]

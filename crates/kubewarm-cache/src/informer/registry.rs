@@ -182,6 +182,7 @@ impl InformerRegistry {
             namespaces: ExpiringCache::new(MAX_CACHED_RESULTS, RESULT_TTL),
             changes: ChangeNotifier::default(),
             timing,
+            reachability: clients.reachability(),
         };
         Self {
             shared: Arc::new(shared),

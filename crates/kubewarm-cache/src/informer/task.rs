@@ -20,7 +20,8 @@ use kubewarm_api::model::{
     RequestFault, Resource, ResourceVersion,
 };
 use kubewarm_client::{
-    ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, fetch_namespace_existence,
+    ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, ServerReachability,
+    fetch_namespace_existence,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch, time::Instant};
@@ -56,6 +57,8 @@ pub(super) struct TaskContext {
     pub(super) namespaces: ExpiringCache<(Identity, Arc<str>), NamespaceExistence>,
     pub(super) changes: ChangeNotifier,
     pub(super) timing: InformerTiming,
+    /// When the API server last answered any client.
+    pub(super) reachability: ServerReachability,
 }
 
 /// Maximum number of undecodable objects that kubewarm logs as warnings, for one list and the watch
@@ -239,8 +242,11 @@ impl InformerTask {
             tracing::debug!(informer = %self.informer.key, ?verb, reason = %fault.reason(), %fault, attempts, "failed again");
         }
         let returns = self.informer.control.borrow().gate.returns;
+        let is_unreachable =
+            fault.reason() == FaultReason::Unreachable && fault.retry_after().is_none();
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
+            () = self.early_start(failed_at), if is_unreachable => self.backoff.start_early(),
             // The access checker confirmed access, so retry a list or watch that the API server
             // rejected with 401 or 403.
             _ = self.control.wait_for(|control| control.gate.returns != returns) => {}
@@ -249,6 +255,19 @@ impl InformerTask {
             self.informer.enter(TaskState::Queued);
         }
         then
+    }
+
+    /// Waits until the API server has answered a request that any client sent after `failed_at`, and
+    /// then for the delay of an early start. A random delay of at most
+    /// `InformerTiming::reconnect_jitter` spreads the informers.
+    fn early_start(&self, failed_at: Instant) -> impl Future<Output = ()> + use<> {
+        let shared = Arc::clone(&self.shared);
+        let jitter = shared.timing.reconnect_jitter.mul_f64(fastrand::f64());
+        let delay = self.backoff.early_delay() + jitter;
+        async move {
+            shared.reachability.answered_since(failed_at).await;
+            tokio::time::sleep(delay).await;
+        }
     }
 
     /// Runs the rollback check (a consistent read that detects an etcd restore), then continues

@@ -11,7 +11,7 @@ mod token_cache;
 mod token_request;
 
 use self::{token_cache::TokenCache, token_request::ServiceAccountRef};
-use super::{ClientProvider, NamespaceBuckets, transport};
+use super::{ClientProvider, NamespaceBuckets, ServerReachability, transport};
 use http::{Request, Response, StatusCode, header::AUTHORIZATION};
 use kube::{Client, Config, client::Body};
 use kubewarm_api::model::{FaultReason, Identity, RequestFault};
@@ -21,12 +21,15 @@ use std::{
     fmt,
     sync::{Arc, Weak},
 };
-use tower::{BoxError, service_fn};
+use tokio::time::Instant;
+use tower::{BoxError, ServiceExt as _, service_fn};
 
-/// The URL, CA, TLS name and proxy of an API server, without credentials.
+/// The URL, CA, TLS name and proxy of an API server, without credentials. The clients of all clones record when the
+/// server answers.
 #[derive(Clone)]
 pub(super) struct AnonymousConfig {
     config: Config,
+    pub(super) reachability: ServerReachability,
 }
 
 /// The API clients of the operator and of the ServiceAccounts that profiles name. Each ServiceAccount has one client,
@@ -48,16 +51,25 @@ impl AnonymousConfig {
         bare.tls_server_name.clone_from(&config.tls_server_name);
         bare.proxy_url.clone_from(&config.proxy_url);
         bare.headers = vec![super::connection::agent()];
-        Self { config: bare }
+        Self { config: bare, reachability: ServerReachability::default() }
     }
 
     pub(super) fn connect(&self) -> kube::Result<Client> {
-        transport::plain(self.config.clone())
+        transport::plain(self.config.clone()).map(|client| self.reachability.observe(client))
     }
 
     /// Creates an HTTP service that forwards requests to the API server unchanged, with its own connection pool.
     pub(super) fn pipe(&self) -> kube::Result<transport::StreamingService> {
-        transport::pipe(self)
+        let reachability = self.reachability.clone();
+        let service = transport::pipe(self)?.map_future(move |responding| {
+            let (reachability, sent_at) = (reachability.clone(), Instant::now());
+            async move {
+                let response = responding.await;
+                reachability.record(sent_at, &response);
+                response
+            }
+        });
+        Ok(transport::StreamingService::new(service))
     }
 
     /// The same as a configuration of kube.
@@ -121,6 +133,10 @@ impl ClientProvider for AccountClients {
         let client = Arc::new(self.make(account));
         handed_out.insert(identity.clone(), Arc::downgrade(&client));
         client
+    }
+
+    fn reachability(&self) -> ServerReachability {
+        self.server.reachability.clone()
     }
 }
 

@@ -187,6 +187,7 @@ impl ApiServerConnection {
             None => transport::plain(config.clone()),
         };
         let plain = plain.map_err(|error| unusable(&source, error))?;
+        let plain = anonymous.reachability.observe(plain);
         let plain = match request_timeout {
             Some(limit) => transport::limited(&plain, limit),
             None => plain,
@@ -239,7 +240,7 @@ impl ApiServerConnection {
     pub fn new_reviewer(&self, audiences: &[String]) -> Result<CallerReviewer, ConnectError> {
         let plain = transport::plain(self.config.clone());
         let plain = plain.map_err(|error| unusable(&self.source, error))?;
-        let client = transport::patient(&plain);
+        let client = transport::patient(&self.anonymous.reachability.observe(plain));
         Ok(CallerReviewer::Operator { client, audiences: audiences.into() })
     }
 

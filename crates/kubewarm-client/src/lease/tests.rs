@@ -5,7 +5,7 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, convert::Infallible};
+use std::collections::BTreeSet;
 use tower::service_fn;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,6 +19,8 @@ enum Link {
     /// The server executes requests, but the responses are lost.
     Deaf,
     Refused,
+    /// No connection is possible.
+    Down,
 }
 
 /// A fake API server with one lease, which rejects conflicting writes as Kubernetes does.
@@ -77,6 +79,7 @@ impl FakeLeaseServer {
                 // the meantime.
                 sleep(Duration::from_millis(fastrand::u64(1..150))).await;
                 let (code, value) = match *link.lock() {
+                    Link::Down => return Err("connection refused"),
                     Link::Cut => (0, Value::Null),
                     Link::Refused => (403, json!({"message": "leases is forbidden"})),
                     Link::Works | Link::Deaf => {
@@ -94,7 +97,7 @@ impl FakeLeaseServer {
                     std::future::pending::<()>().await;
                 }
                 let body = Body::from(serde_json::to_vec(&value).unwrap());
-                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+                Ok(Response::builder().status(code).body(body).unwrap())
             }
         });
         Client::new(service, "default")
@@ -289,6 +292,20 @@ async fn a_leader_without_responses_steps_down_at_its_deadline() {
         sleep(SECOND * 20).await;
         assert!(only.leads(), "{link:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_requested_within_a_second_after_an_outage() {
+    let fake = FakeLeaseServer::default();
+    let only = fake.start("a");
+    sleep(SECOND * 3).await;
+    only.set(Link::Down);
+    sleep(SECOND * 300).await;
+    assert!(!only.leads());
+    let before = fake.0.lock().requests;
+    only.set(Link::Works);
+    sleep(SECOND).await;
+    assert!(fake.0.lock().requests > before);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,97 @@
+//! How soon all informers are in step again after an API server that could not be reached.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::cutter;
+use crate::figures;
+use crate::operator::Operator;
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, SOON, World, eventually};
+
+/// About half of the longest backoff of an informer. The informers that wait for their own backoff are in step later
+/// than this: one of 200 waits for nearly 30 s after an outage of 30 s or more.
+pub(crate) const IN_STEP: Duration = Duration::from_secs(15);
+const EVERY: Duration = Duration::from_millis(20);
+
+/// A profile with `count` targets. Each target selects other objects, so each has an informer.
+fn spec(count: usize) -> Result<String, std::fmt::Error> {
+    let mut targets = String::new();
+    for number in 0..count {
+        write!(
+            targets,
+            "{{name: t{number}, resource: configmaps, labelSelector: {{matchLabels: {{part: p{number}}}}}}},"
+        )?;
+    }
+    Ok(format!("{{targets: [{targets}]}}"))
+}
+
+/// The number of informers with an open watch.
+fn watching(operator: &Operator) -> Result<usize, Failure> {
+    let is_watching =
+        |informer: &Value| informer["resource"] == "configmaps" && informer["state"] == "Watching";
+    Ok(figures::informers(operator)?.iter().filter(|it| is_watching(it)).count())
+}
+
+/// The number of relists.
+fn relists(operator: &Operator) -> Result<String, Failure> {
+    let (_, text) = operator.ask("/metrics")?;
+    let series = text.lines().filter(|line| line.starts_with("kubewarm_upstream_relists_total"));
+    Ok(series.collect())
+}
+
+/// Starts `namespaces` with one profile of `targets` informers each. Then interrupts all connections for each time of
+/// `outages`. Returns how long the informers then took until all their watches were open.
+pub(crate) fn recover(
+    namespaces: usize,
+    targets: usize,
+    outages: &[Duration],
+) -> Result<Vec<Duration>, Failure> {
+    let world = World::alone()?;
+    Operator::grant_rights(&world)?;
+    let is_down = Arc::default();
+    let kubeconfig = cutter::outage(&world, &is_down)?;
+    let operator = Operator::run(&world, "kubewarm", &kubeconfig, &[])?;
+    for number in 0..namespaces {
+        let namespace = world.namespace(&format!("team{number}"))?;
+        let profile = Profile::apply(&world, &namespace, "all", &spec(targets)?)?;
+        profile.await_manifests()?;
+        profile.grant()?;
+        profile.await_condition("Ready", "True", None, SOON)?;
+    }
+    let all = namespaces * targets;
+    let is_in_step = || {
+        let open = watching(&operator)?;
+        if open >= all { Ok(()) } else { Err(format!("{open} of {all} watches").into()) }
+    };
+    let took = outages.iter().map(|&outage| {
+        eventually(SOON, is_in_step)?;
+        let before = relists(&operator)?;
+        is_down.store(true, Ordering::SeqCst);
+        thread::sleep(outage);
+        is_down.store(false, Ordering::SeqCst);
+        let back = Instant::now();
+        while is_in_step().is_err() {
+            assert!(back.elapsed() < SOON, "{} of {all} watches", watching(&operator)?);
+            thread::sleep(EVERY);
+        }
+        let took = back.elapsed();
+        assert_eq!(relists(&operator)?, before, "the watches resume without a list");
+        Ok::<_, Failure>(took)
+    });
+    took.collect()
+}
+
+#[test]
+fn one_informer_and_200_resume_with_the_api_server() -> Outcome {
+    for (namespaces, targets) in [(1, 1), (2, 100)] {
+        let took = recover(namespaces, targets, &[5, 30].map(Duration::from_secs))?;
+        assert!(took.iter().all(|took| *took < IN_STEP), "{took:?}");
+    }
+    Ok(())
+}
