@@ -257,7 +257,7 @@ fn readers_share_freshness_checks(scene: &ConsistencyFixture) -> Outcome {
     let path = configmaps(&scene.strict);
     let log = std::fs::read_to_string(scene.world.cluster.audit_log())?;
     let checks = log.get(before..).unwrap_or_default().lines().filter(|line| {
-        line.contains(&format!("{path}?limit=200")) && line.contains("ResponseComplete")
+        line.contains(&format!("{path}?limit=1000")) && line.contains("ResponseComplete")
     });
     let checks = checks.count();
     // On a busy machine, most readers can arrive after the freeze and share no request. Without

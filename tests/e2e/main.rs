@@ -66,6 +66,7 @@ mod secrets;
 mod selectors;
 mod slow;
 mod status_writes;
+mod strict_reads;
 mod tables;
 mod tenants;
 mod terminal;

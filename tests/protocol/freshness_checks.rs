@@ -56,7 +56,7 @@ async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
     // The versions between are not confirmed: an object could have existed for a short time.
     assert_eq!([6, 7, 8, 49, 50, 51].map(covers), [false, true, false, false, true, true]);
     let first = &server.of(Kind::First)[0];
-    assert_eq!((first.query("limit"), first.query("resourceVersion")), ("200", ""));
+    assert_eq!((first.query("limit"), first.query("resourceVersion")), ("1000", ""));
     assert_eq!(server.count(Kind::Probe), 0);
 }
 
@@ -116,10 +116,10 @@ async fn a_large_store_is_confirmed_by_a_second_watch() {
     let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
         Kind::List => {
-            let objects: Vec<_> = (0..201).map(|n| object(&format!("a{n:03}"), n, 3)).collect();
+            let objects: Vec<_> = (0..1_001).map(|n| object(&format!("a{n:04}"), n, 3)).collect();
             Reply::json(list(7, &objects))
         }
-        Kind::Newest => Reply::json(list_with(50, r#","continue":"c""#, &[object("a000", 0, 3)])),
+        Kind::Newest => Reply::json(list_with(50, r#","continue":"c""#, &[object("a0000", 0, 3)])),
         Kind::Probe => Reply::held(bookmark(55) + "\n"),
         _ => one(asked),
     })

@@ -27,6 +27,7 @@ mod reply;
 mod rollbacks;
 mod server;
 mod silence;
+mod strict;
 mod undecodable;
 mod unreachable;
 mod unverified;

@@ -6,8 +6,8 @@ use crate::{
     server::{ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{
-    GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ProfileRef, ResolvedProfile,
-    ResolvedTarget, Resource, TargetRequirement,
+    GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ProfileRef, ReadConsistency,
+    ReadPolicy, ResolvedProfile, ResolvedTarget, Resource, TargetRequirement,
 };
 use kubewarm_client::{ClientProvider as _, ServedResources};
 use kubewarm_serve::{
@@ -29,18 +29,27 @@ pub(crate) struct ReadEngine {
     _discovery: watch::Sender<Option<Arc<ServedResources>>>,
 }
 
+/// What the informers of a [`ReadEngine`] serve, and how.
+#[derive(Default)]
+pub(crate) struct ReadSetup {
+    /// Further informers. The profiles `p` in these namespaces declare them.
+    pub(crate) more: Vec<(&'static str, InformerSpec)>,
+    /// Whether the API server can answer instead.
+    pub(crate) forwards: bool,
+    pub(crate) consistency: ReadConsistency,
+}
+
 impl ReadEngine {
     /// Starts an informer of all namespaces, which the profile `home/p` declares.
     pub(crate) async fn start(
         script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        Self::start_with(Vec::new(), script).await
+        Self::start_with(ReadSetup::default(), script).await
     }
 
-    /// Starts an informer of all namespaces, which the profile `home/p` declares, and these informers, which the
-    /// profiles `p` in these namespaces declare.
+    /// Starts an informer of all namespaces, which the profile `home/p` declares, and the further informers.
     pub(crate) async fn start_with(
-        more: Vec<(&str, InformerSpec)>,
+        ReadSetup { more, forwards, consistency }: ReadSetup,
         script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let server = ScriptedServer::start(script).await;
@@ -57,7 +66,8 @@ impl ReadEngine {
         let (discovery, snapshots) =
             watch::channel(Some(Arc::new(ServedResources::with_resource(&resource, "Pod"))));
         let client = kube::Client::clone(&ByName(server.address).client_for(&Identity::Operator));
-        let profiles: Vec<_> = declared.iter().map(|(owner, pods)| profile(owner, pods)).collect();
+        let profiles: Vec<_> =
+            declared.iter().map(|(owner, pods)| profile(owner, pods, consistency)).collect();
         let serving_index = Arc::new(ServingIndex::of(&profiles));
         let metrics = ReadMetrics::register(&prometheus::Registry::new()).unwrap();
         let reads = Arc::new(ReadService::new(ReadDependencies {
@@ -69,6 +79,7 @@ impl ReadEngine {
             metrics,
             serving_index: Box::new(move || Some(Arc::clone(&serving_index))),
             kinds: KindResolver::new(client, snapshots, &[], Handle::current()),
+            forwards,
             operator_namespace: "home".into(),
         }));
         Self { engine, key, reads, server, _discovery: discovery }
@@ -112,7 +123,7 @@ impl ReadEngine {
 }
 
 /// The profile `p` in the namespace `owner`, with one target.
-fn profile(owner: &str, pods: &InformerSpec) -> Arc<ResolvedProfile> {
+fn profile(owner: &str, pods: &InformerSpec, consistency: ReadConsistency) -> Arc<ResolvedProfile> {
     let named = ProfileRef { namespace: owner.into(), name: "p".into() };
     let target = ResolvedTarget {
         name: "pods".into(),
@@ -127,7 +138,8 @@ fn profile(owner: &str, pods: &InformerSpec) -> Arc<ResolvedProfile> {
         limited: None,
     };
     let empty = ResolvedProfile::without_targets(named, "u".into(), 1);
-    Arc::new(ResolvedProfile { targets: vec![target], ..empty })
+    let reads = ReadPolicy { consistency, ..empty.reads };
+    Arc::new(ResolvedProfile { targets: vec![target], reads, ..empty })
 }
 
 pub(crate) fn request(path: &str) -> ObjectRequest {

@@ -77,6 +77,8 @@ pub struct ReadDependencies {
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
     /// Looks up the kind of a request, because field selectors and tables depend on the kind.
     pub kinds: KindResolver,
+    /// Whether the HTTP server forwards reads that kubewarm cannot answer (`--forward`).
+    pub forwards: bool,
     /// The operator namespace. Its profiles serve reads of every namespace.
     pub operator_namespace: Arc<str>,
 }
@@ -103,7 +105,7 @@ impl ReadService {
     }
 
     /// Records the resource version `version` that the API server returned for a forwarded write. For a minute,
-    /// reads of the same resource and namespace wait up to 3 s until a store reaches this version. Two kinds of
+    /// reads of the same resource and namespace wait up to 5 s until a store reaches this version. Two kinds of
     /// reads do not wait: reads with their own `resourceVersion`, and reads with the consistency `Eventual`.
     pub fn record_write(&self, written: WriteTarget, version: &ResourceVersion) {
         self.written_versions.record(written, version, Instant::now());
@@ -123,8 +125,10 @@ impl ReadService {
     ///
     /// # Cost
     ///
-    /// If no informer is warm, waits as long as the profiles permit. Waits up to 3 s until a store reaches the
-    /// requested resource version. Waits up to 3 s for a freshness check, which concurrent reads share.
+    /// If no informer is warm, waits as long as the profiles permit. Waits up to 5 s until a store reaches the
+    /// requested resource version. Waits up to 5 s for a freshness check, which concurrent reads share. If
+    /// [`ReadDependencies::forwards`] is set, waits 25 ms in most cases, and then fails with an error that is specific
+    /// to kubewarm.
     pub async fn read(
         &self,
         request: &ObjectRequest,

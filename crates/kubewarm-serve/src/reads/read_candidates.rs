@@ -173,9 +173,14 @@ impl ReadService {
         match (found, query) {
             (Some(at), _) => Ok(readable.swap_remove(at)),
             (None, Some(query)) => {
-                let newest = readable.iter().filter_map(|(_, reader)| reader.version());
-                let newest = newest.reduce(|a, b| if a.is_older_than(&b) { b } else { a });
-                Err(ReadAttemptError::Behind { query, newest })
+                let newest = newest(&|_, _| true).and_then(|at| readable.get(at));
+                let (candidate, reader) = newest.ok_or_else(|| route.cold())?;
+                Err(ReadAttemptError::Behind {
+                    informer: Box::new(candidate.key.clone()),
+                    payer: candidate.payer(),
+                    query,
+                    newest: reader.version(),
+                })
             }
             (None, None) => Err(route.cold()),
         }
@@ -342,6 +347,7 @@ impl ReadCandidates<'_> {
             informer: Box::new(candidate.key.clone()),
             payer: candidate.payer(),
             since,
+            is_strict: self.consistency == ReadConsistency::Strict,
             failure: self.stale(candidate.age, "a freshness check did not confirm it"),
         }
     }

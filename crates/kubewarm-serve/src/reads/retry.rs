@@ -7,15 +7,17 @@ use super::{
 use crate::metrics::WaitReason;
 use kubewarm_api::model::{InformerKey, MetricOutcome, ProfileRef, ResourceVersion};
 use kubewarm_cache::informer::FreshnessCheckResult;
-use kubewarm_wire::{ObjectRequest, StatusError};
+use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long a read waits until a store reaches the resource version that the read needs. The API server waits for
-/// the same time.
-const VERSION_WAIT: Duration = Duration::from_secs(3);
-/// How long a read waits for a freshness check of the store that will answer it.
-const FRESHNESS_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a read waits until a store reaches the resource version that the read needs, or until a freshness check
+/// confirms the store that will answer. The bookmark of a probe (a second, short watch) takes up to 3 s. A freshness
+/// check takes as long at most.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// The same with `--forward`, if the read needs the state of the time of its request: the API server then answers it.
+/// A freshness check that compares a small store takes about 10 ms.
+const FORWARD_WAIT: Duration = Duration::from_millis(25);
 /// The interval at which a waiting read checks the resource version of a store, because stores do not wake reads.
 const VERSION_POLL: Duration = Duration::from_millis(20);
 /// The maximum number of attempts for one read. kubewarm repeats an attempt if the informer lost access or listed
@@ -33,10 +35,13 @@ pub(super) enum ReadAttemptError {
     },
     /// No store has reached the resource version that the read needs.
     Behind {
+        /// The informer with the newest store. A bookmark can bring its store to the resource version.
+        informer: Box<InformerKey>,
+        /// The requests for the bookmark count against the limit on kubewarm's requests for this namespace.
+        payer: Arc<str>,
         /// The resource version that the read needs.
         query: ResourceVersion,
-        /// The newest resource version of all stores that could answer the read; `None` if no store has a resource
-        /// version.
+        /// The resource version of this store; `None` if it has none.
         newest: Option<ResourceVersion>,
     },
     /// kubewarm has not confirmed that a store is as new as the read needs. A freshness check can confirm the
@@ -47,6 +52,8 @@ pub(super) enum ReadAttemptError {
         payer: Arc<str>,
         /// A freshness check is sufficient for this read only if the check began after this time.
         since: Instant,
+        /// Whether the profiles require a freshness check for each read.
+        is_strict: bool,
         /// The error that the client receives if the freshness check fails.
         failure: StatusError,
     },
@@ -115,20 +122,34 @@ impl ReadService {
                             return Err(if is_forbidden { access_missing() } else { not_warm() });
                         }
                     }
-                    Err(ReadAttemptError::Behind { query, newest }) => {
-                        if started_at.elapsed() >= VERSION_WAIT {
-                            return Err(StatusError::too_large_version(&query, newest.as_ref()));
+                    Err(ReadAttemptError::Behind { informer, payer, query, newest }) => {
+                        let is_named =
+                            matches!(request.version_match, VersionMatch::NotOlderThan(_));
+                        let give_up = self.give_up(request, is_named);
+                        if started_at.elapsed() >= give_up.after {
+                            let failure = StatusError::too_large_version(&query, newest.as_ref());
+                            return Err(give_up.with(failure));
+                        }
+                        // The version can be one of another kind, so that no event of this kind has it.
+                        if is_named && waited != Some(WaitReason::ResourceVersion) {
+                            self.dependencies.freshness_checker.request_bookmark(&informer, &payer);
                         }
                         waited = Some(WaitReason::ResourceVersion);
-                        sleep(VERSION_POLL).await;
+                        sleep(VERSION_POLL.min(give_up.after)).await;
                     }
-                    Err(ReadAttemptError::Unconfirmed { informer, payer, since, failure }) => {
+                    Err(ReadAttemptError::Unconfirmed {
+                        informer,
+                        payer,
+                        since,
+                        is_strict,
+                        failure,
+                    }) => {
+                        let give_up = self.give_up(request, is_strict);
+                        let failure = give_up.with(failure);
                         waited = Some(WaitReason::FreshnessCheck);
                         let proving =
                             self.dependencies.freshness_checker.check(&informer, &payer, since);
-                        confirmed = match timeout_at(started_at + FRESHNESS_CHECK_TIMEOUT, proving)
-                            .await
-                        {
+                        confirmed = match timeout_at(started_at + give_up.after, proving).await {
                             Ok(Ok(freshness_check)) => Some((*informer, freshness_check)),
                             Ok(Err(fault)) => {
                                 tracing::debug!(%informer, %fault, "not confirmed to be current");
@@ -153,5 +174,29 @@ impl ReadService {
             self.dependencies.metrics.observe_wait(reason, outcome, started_at.elapsed());
         }
         Ok((answered?, waited.is_some()))
+    }
+
+    /// When the wait for a store ends. `is_current_state` means that the read needs the state of the time of its
+    /// request. Such a read goes to the API server early, but not a watch: it would stay there.
+    fn give_up(&self, request: &ObjectRequest, is_current_state: bool) -> GiveUp {
+        let is_forwarded =
+            self.dependencies.forwards && is_current_state && request.watch.is_none();
+        GiveUp { after: if is_forwarded { FORWARD_WAIT } else { MAX_WAIT }, is_forwarded }
+    }
+}
+
+/// When a read stops waiting for a store.
+#[derive(Clone, Copy)]
+struct GiveUp {
+    /// The time from the start of the read.
+    after: Duration,
+    /// Whether the API server answers the read then.
+    is_forwarded: bool,
+}
+
+impl GiveUp {
+    /// Returns the error at the end of the wait: `failure`, marked as specific to kubewarm if the read is forwarded.
+    fn with(self, failure: StatusError) -> StatusError {
+        if self.is_forwarded { failure.specific_to_cache() } else { failure }
     }
 }
