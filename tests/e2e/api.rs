@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::operator::Operator;
-use crate::world::{Failure, World, eventually, file};
+use crate::world::{Failure, SOON, World, eventually, file};
 
 /// The log message that contains the bound address.
 const LISTENING: &str = "serving reads";
@@ -376,7 +376,7 @@ impl Served {
     }
 
     fn address(&self) -> Result<String, Failure> {
-        eventually(Duration::from_secs(10), || {
+        eventually(SOON, || {
             let log = self.operator.process.log();
             let line = log.lines().rev().find(|line| line.contains(LISTENING));
             let line = line.ok_or_else(|| format!("no read address in the log: {log}"))?;

@@ -1,9 +1,8 @@
 //! The admission policy that controls which users may name a ServiceAccount in a profile.
 
 use std::path::Path;
-use std::time::Duration;
 
-use crate::world::{Failure, Outcome, World, eventually, file};
+use crate::world::{Failure, Outcome, SOON, World, eventually, file};
 
 /// Permissions to write profiles, without permissions on `ServiceAccounts`.
 const WRITERS: &str = "apiVersion: rbac.authorization.k8s.io/v1
@@ -76,7 +75,7 @@ fn only_users_who_may_impersonate_an_account_can_name_it() -> Outcome {
     // The policy takes effect a moment after its creation and checks only changed specs, so each
     // attempt changes the spec.
     let mut tries = 0;
-    let refused = eventually(Duration::from_secs(30), || {
+    let refused = eventually(SOON, || {
         tries += 1;
         match apply(&gustav, "probe", reader, tries) {
             Ok(_) => Err("not in force yet".into()),

@@ -2,13 +2,12 @@
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use testbed::GoClients;
 
 use crate::operator::Running;
 use crate::profile::Profile;
-use crate::world::Outcome;
+use crate::world::{Outcome, SOON};
 
 #[test]
 fn the_metrics_pass_the_linter_of_prometheus() -> Outcome {
@@ -16,7 +15,7 @@ fn the_metrics_pass_the_linter_of_prometheus() -> Outcome {
     let namespace = world.namespace("linted")?;
     let spec = "{targets: [{name: settings, resource: configmaps}]}";
     let profile = Profile::apply(world, &namespace, "web", spec)?;
-    profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
+    profile.await_condition("Ready", "True", None, SOON)?;
     let (code, metrics) = operator.ask("/metrics")?;
     assert_eq!(code, 200, "{metrics}");
     assert!(metrics.contains("kubewarm_objects{"), "the metrics contain no informer: {metrics}");

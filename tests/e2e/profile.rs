@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::world::{Failure, World, eventually};
+use crate::world::{Failure, SOON, World, eventually};
 
 /// A profile in a cluster.
 #[derive(Clone, Copy)]
@@ -54,7 +54,7 @@ spec: {spec}
 
     /// Waits until the status contains the manifests.
     pub(crate) fn await_manifests(&self) -> Result<(), Failure> {
-        eventually(Duration::from_mins(2), || {
+        eventually(SOON, || {
             let profile = self.read()?;
             let manifests = profile.pointer("/status/access/manifests");
             manifests.map(drop).ok_or_else(|| format!("no manifests in {profile:#}").into())

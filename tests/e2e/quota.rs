@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::time::Duration;
 
 use crate::figures::informers;
 use crate::operator::Operator;
@@ -85,7 +84,7 @@ fn the_documented_quota_makes_the_api_server_reject_profile_101() -> Outcome {
     eventually(SOON, || {
         world.cluster.run(["delete", "resourcequota", "--all", "-n", &namespace])?;
         world.cluster.apply(&quota)?;
-        eventually(Duration::from_secs(5), || {
+        eventually(SOON, || {
             let quota = world.get(&namespace, "resourcequota", "cacheprofiles")?;
             let used = quota.pointer("/status/used/count~1cacheprofiles.kubewarm.io");
             if used == Some(&"0".into()) { Ok(()) } else { Err(format!("{quota:#}").into()) }

@@ -392,7 +392,7 @@ fn kubectl_reads_from_the_cache(scene: &ReadFixture) -> Outcome {
         &["get", "hpa", "-n", a, "-o", "json"],
         &["get", "hpa.v1.autoscaling", "-n", a, "-o", "json"],
     ] {
-        eventually(Duration::from_secs(5), || {
+        eventually(SOON, || {
             let ours = printed(&mut served.kubectl(world, token)?, arguments)?;
             let theirs = printed(&mut api_kubectl(world, token)?, arguments)?;
             if ours == theirs {

@@ -4,13 +4,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use crate::api::{Served, account, let_read};
 use crate::figures::informers;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, World, eventually};
+use crate::world::{Failure, Outcome, SOON, World, eventually};
 
 /// The password, and its base64 form on the API server.
 const PAYLOADS: [&str; 2] = ["correct-horse-battery", "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"];
@@ -38,14 +37,14 @@ fn no_output_of_kubewarm_contains_the_payload_of_a_secret() -> Outcome {
     let profile = Profile::apply(&world, NAMESPACE, "keys", SPEC)?;
     // The status counts objects only once a minute.
     let held = |count: u64| {
-        eventually(Duration::from_mins(1), || {
+        eventually(SOON, || {
             let mut informers = informers(&operator)?;
             informers.retain(|informer| informer["resource"] == "secrets");
             let all = informers.iter().all(|informer| informer["objects"].as_u64() >= Some(count));
             if informers.len() == 2 && all { Ok(()) } else { Err(format!("{informers:#?}").into()) }
         })
     };
-    profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
+    profile.await_condition("Ready", "True", None, SOON)?;
     // Objects also arrive by watch: added, changed and deleted.
     world.cluster.apply(&secret("watched", "a"))?;
     held(2)?;
@@ -87,7 +86,7 @@ fn the_key_names_of_secrets_are_served_only_with_secret_data_allow() -> Outcome 
                projection: {{type: Metadata, managedFields: Keep}}}}]}}"
         );
         let profile = Profile::apply(&world, NAMESPACE, name, &spec)?;
-        profile.await_condition("Ready", "True", None, Duration::from_mins(1))?;
+        profile.await_condition("Ready", "True", None, SOON)?;
         let through = format!("/profiles/{NAMESPACE}/{name}{path}");
         let reply = served.server()?.get_as(&token, &through, metadata)?;
         assert!(reply.code == 200 && reply.text.contains(r#""listed""#), "{reply:?}");
@@ -141,7 +140,7 @@ fn the_operators_memory_cannot_be_dumped_and_its_process_metrics_work() -> Outco
     let run = start(&[&["run", "--kubeconfig", &kubeconfig][..], &address].concat())?;
     let proc = format!("/proc/{}", run.0.id());
     // These files belong to the user only while the process can be dumped.
-    eventually(Duration::from_secs(10), || {
+    eventually(SOON, || {
         let owner = fs::metadata(format!("{proc}/environ"))?.uid();
         let text = fs::read_to_string(&log)?;
         if owner == 0 && crate::operator::admin_address(&text).is_some() {

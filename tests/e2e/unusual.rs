@@ -1,7 +1,5 @@
 //! Objects that are hard to read: no response of kubewarm is shorter than the API server's response.
 
-use std::time::Duration;
-
 use kubewarm_wire::PROTOBUF;
 use kubewarm_wire::protobuf::{METADATA, Unknown, write_bytes};
 use serde_json::Value;
@@ -133,7 +131,7 @@ impl UnusualFixture {
 
     /// Compares the responses of both servers.
     fn compare(&self, path: &str, accept: &str) -> Outcome {
-        eventually(Duration::from_secs(5), || {
+        eventually(SOON, || {
             let ours = self.reads.get_as(&self.token, path, accept)?;
             let theirs = self.api.get_as(&self.token, path, accept)?;
             if (ours.code, theirs.code) == (200, 200) && comparable(&ours) == comparable(&theirs) {
