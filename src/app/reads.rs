@@ -110,7 +110,6 @@ pub(super) fn new_read_api(
         metrics: metrics.reads().clone(),
         serving_index: serving_index(view.declarations.clone()),
         kinds: KindResolver::new(client, served, aggregated, runtime),
-        forwards: args.api.forward,
         operator_namespace: Arc::clone(&view.operator_namespace),
     }));
     let forward = args.api.forward.then(|| new_forwarder(connection, &reads)).transpose()?;

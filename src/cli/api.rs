@@ -25,7 +25,7 @@ pub struct ReadApiArgs {
 
     /// Forward requests that the cache cannot answer, such as writes, logs, exec and discovery, to
     /// the API server with the caller's token. kubewarm also forwards reads of resources that no
-    /// profile contains.
+    /// profile contains, and Strict reads of stores that it has not confirmed after 25 ms.
     #[arg(long)]
     pub forward: bool,
 

@@ -52,11 +52,11 @@ pub enum Cli {
     ///
     /// Checks that you have no permission for do not fail. `helm test` runs this command.
     Check(CheckArgs),
-    /// Name the kinds that clients read through kubewarm although no profile declares them.
+    /// Print the kinds that kubewarm forwards because no profile declares the requested objects.
     ///
-    /// With --forward, kubewarm forwards such reads to the API server. The command adds up the reads of all replicas
-    /// since their start, at most 256 pairs of a kind and a user for each replica. The first kinds cost the API server
-    /// most lists and watches: declare them in a profile. The command opens a port-forward to each pod.
+    /// Only `run --forward` forwards such reads. The command prints the sums of all ready replicas since their starts,
+    /// by kind and user. A replica keeps at most 256 pairs of a kind and a user. The first rows cost the API server the
+    /// most lists and watches: declare their kinds in a profile. The command opens a port-forward to each ready pod.
     Forwarded(ForwardedArgs),
     /// Read objects from the cache, or with --compare compare them with the API server.
     Get(GetArgs),

@@ -75,5 +75,6 @@ mod unusual;
 mod upgraded;
 mod user_limits;
 mod watches;
+mod without_bookmarks;
 mod world;
 mod writers;

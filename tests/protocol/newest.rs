@@ -59,5 +59,10 @@ async fn a_caller_who_has_read_a_newer_version_waits_for_a_check_of_the_older_st
     assert_eq!(world.server.count(Kind::First), 1);
     assert_eq!(version(&read("other", Some(&older)).await.unwrap()), "242");
     assert_eq!(world.server.count(Kind::First), 1, "another caller has read no newer version");
+    // The check has proven the store for all later reads of this caller.
+    assert_eq!(version(&read("one", Some(&older)).await.unwrap()), "242");
+    assert_eq!(world.server.count(Kind::First), 1);
+    // A newer read needs a newer check, which fails.
+    assert_eq!(version(&read("one", None).await.unwrap()), "244");
     assert_eq!(read("one", Some(&older)).await.unwrap_err().code(), 504);
 }

@@ -26,6 +26,7 @@ pub(crate) struct ReadEngine {
     pub(crate) key: InformerKey,
     pub(crate) reads: Arc<ReadService>,
     pub(crate) server: ScriptedServer,
+    forwards: bool,
     _discovery: watch::Sender<Option<Arc<ServedResources>>>,
 }
 
@@ -79,10 +80,9 @@ impl ReadEngine {
             metrics,
             serving_index: Box::new(move || Some(Arc::clone(&serving_index))),
             kinds: KindResolver::new(client, snapshots, &[], Handle::current()),
-            forwards,
             operator_namespace: "home".into(),
         }));
-        Self { engine, key, reads, server, _discovery: discovery }
+        Self { engine, key, reads, server, forwards, _discovery: discovery }
     }
 
     /// The response to a get or list of `caller`, or the error. If `profile` is given, only its informers answer.
@@ -92,7 +92,7 @@ impl ReadEngine {
         profile: Option<&ProfileRef>,
         path: &str,
     ) -> Result<Value, StatusError> {
-        let answer = self.reads.read(&request(path), profile, &caller).await?;
+        let answer = self.reads.read(&request(path), profile, &caller, self.forwards).await?;
         let body = match answer.body {
             ReadBody::Whole(body) => body,
             ReadBody::List(mut list) => list.first_piece(1 << 20).await.unwrap().0,

@@ -248,9 +248,13 @@ async fn a_missed_event_is_found_where_versions_have_no_order() {
 }
 
 #[tokio::test]
-async fn without_bookmarks_probes_become_rare_and_the_watch_stays() {
+async fn without_bookmarks_probes_of_a_large_store_become_rare_and_the_watch_stays() {
     let pods = short_staleness();
     let (server, engine) = run_read(&pods, |asked| match asked.kind {
+        Kind::List => {
+            let objects: Vec<_> = (0..1_001).map(|n| object(&format!("a{n:04}"), n, 3)).collect();
+            Reply::json(list(7, &objects))
+        }
         Kind::Newest => Reply::json(list(50, &[])),
         Kind::Probe => Reply::json(""),
         _ => one(asked),
@@ -259,9 +263,61 @@ async fn without_bookmarks_probes_become_rare_and_the_watch_stays() {
     let listed = engine.reports.get(&pods.key).unwrap().current_at;
     let report = engine.until(&pods.key, |_| server.count(Kind::Probe) >= 4).await;
     assert_eq!(report.current_at, listed, "no request has confirmed the store since");
+    assert!(report.lacks_bookmarks);
     assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1));
     let probes = server.of(Kind::Probe);
     assert!(probes[3].at - probes[2].at >= Duration::from_millis(400), "100 ms, doubled twice");
+}
+
+#[tokio::test]
+async fn without_bookmarks_a_small_store_is_compared_with_lists() {
+    let pods = short_staleness();
+    let (server, engine) = run_read(&pods, |asked| match asked.kind {
+        Kind::Newest => Reply::json(list(50 + asked.nth, &[])),
+        Kind::First => Reply::json(list(50 + asked.nth, &[object("a", 1, 3)])),
+        Kind::Probe => Reply::json(""),
+        _ => one(asked),
+    })
+    .await;
+    for _ in 0..3 {
+        let proven = engine.reports.get(&pods.key).unwrap().current_at;
+        engine.until(&pods.key, |report| report.current_at > proven).await;
+    }
+    assert_eq!(server.count(Kind::Probe), 1, "the first probe shows that no bookmarks come");
+    assert_eq!((server.count(Kind::List), server.count(Kind::Watch)), (1, 1));
+    assert_eq!(engine.reports.get(&pods.key).unwrap().version.unwrap().as_u64(), Some(7));
+}
+
+#[tokio::test]
+async fn without_bookmarks_a_watch_that_misses_an_event_is_reopened() {
+    let pods = short_staleness();
+    let (server, engine) = run_read(&pods, |asked| match (asked.kind, asked.nth) {
+        (Kind::Newest, _) => Reply::json(list(50, &[])),
+        (Kind::First, _) => Reply::json(list(50, &[object("a", 1, 9)])),
+        (Kind::Probe, _) => Reply::json(""),
+        (Kind::Watch, 1) => Reply::held(event("MODIFIED", object("a", 1, 9)) + "\n"),
+        _ => one(asked),
+    })
+    .await;
+    engine.until_shown(&pods.key, &["a@9"]).await;
+    assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (2, 1));
+}
+
+#[tokio::test]
+async fn a_bookmark_ends_the_comparisons() {
+    let pods = short_staleness();
+    let (server, engine) = run_read(&pods, |asked| match (asked.kind, asked.nth) {
+        (Kind::Newest, _) => Reply::json(list(50, &[])),
+        (Kind::First, _) => Reply::refused(500, "InternalError"),
+        (Kind::Probe, 0) => Reply::json(""),
+        (Kind::Watch, 0) => Reply::held(bookmark(60) + "\n").after(Duration::from_secs(3)),
+        _ => one(asked),
+    })
+    .await;
+    engine.until(&pods.key, |report| report.lacks_bookmarks).await;
+    let report = engine.until(&pods.key, |report| !report.lacks_bookmarks).await;
+    assert_eq!(report.version.unwrap().as_u64(), Some(60));
+    assert!(server.count(Kind::First) > 0, "a comparison was tried");
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use crate::{
     reply::{Reply, bookmark, event, list, object, quiet},
     server::Kind,
 };
-use kubewarm_api::model::ReadConsistency;
+use kubewarm_api::model::{ObjectKey, ReadConsistency};
+use kubewarm_wire::encode_continue_token;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -55,6 +56,66 @@ async fn without_forwarding_a_strict_read_waits_for_a_late_bookmark() {
     };
     let (answer, ()) = tokio::join!(world.read(PODS), speak);
     assert_eq!(answer.unwrap(), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_large_store_of_a_kind_without_bookmarks_is_refused_without_a_wait() {
+    let world = ReadEngine::start_with(strict(false), |asked| match asked.kind {
+        Kind::List => {
+            let objects: Vec<_> = (0..1_001).map(|n| object(&format!("a{n:04}"), n, 3)).collect();
+            Reply::json(list(7, &objects))
+        }
+        Kind::Newest => Reply::json(list(50, &[])),
+        Kind::Probe => Reply::json(""),
+        _ => quiet(asked),
+    })
+    .await;
+    world.engine.until_watching(&world.key).await;
+    // The first check finds out that no bookmarks come.
+    assert_eq!(world.read(PODS).await.unwrap_err().code(), 504);
+    let began = Instant::now();
+    assert_eq!(world.read(PODS).await.unwrap_err().code(), 504);
+    assert!(began.elapsed() < EARLY, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_later_page_of_a_newer_list_is_forwarded_or_waits_for_its_version() {
+    let last = ObjectKey { namespace: "ns".into(), name: "a".into() };
+    let token = encode_continue_token(Some(&60.into()), &last, None).unwrap();
+    for forwards in [true, false] {
+        let setup = ReadSetup { forwards, ..ReadSetup::default() };
+        let world = ReadEngine::start_with(setup, |asked| match asked.kind {
+            Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 4)])),
+            Kind::Probe => Reply::lines([bookmark(60)]).after(Duration::from_millis(500)),
+            _ => quiet(asked),
+        })
+        .await;
+        world.engine.until_watching(&world.key).await;
+        match world.read(&format!("{PODS}?limit=1&continue={token}")).await {
+            Err(failure) => assert!(forwards && failure.is_specific_to_cache(), "{failure:?}"),
+            Ok(names) => assert_eq!((forwards, names), (false, vec!["b".to_owned()])),
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_a_forwarded_read_one_check_precedes_the_callers_next_reads() {
+    let setup = ReadSetup { forwards: true, ..ReadSetup::default() };
+    let world = ReadEngine::start_with(setup, |asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
+        Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),
+        _ => quiet(asked),
+    })
+    .await;
+    world.engine.until_watching(&world.key).await;
+    assert_eq!(world.read(PODS).await.unwrap(), ["a"]);
+    let failure = world.read(&format!("{PODS}?resourceVersion=50")).await.unwrap_err();
+    assert!(failure.is_specific_to_cache(), "{failure:?}");
+    assert_eq!(world.server.count(Kind::First), 0);
+    for _ in 0..3 {
+        assert_eq!(world.read(PODS).await.unwrap(), ["a"]);
+    }
+    assert_eq!(world.server.count(Kind::First), 1);
 }
 
 #[tokio::test]

@@ -22,10 +22,10 @@ variable, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`; `--help` names it.
 const SHARED: &str = "
 ## Shared flags
 
-All commands except `run` and `completion` have `-o`. `get` and `kubeconfig` have the flags that begin with `--cache-`, and
-`--operator-namespace`. Of these flags, `forwarded` has `--operator-namespace`, `--cache-service`, `--cache-secret` and
-`--cache-certificate-authority`. Commands that use a cluster have the flags from `--kubeconfig` on; `run` has only the
-first two of them.
+All commands except `run` and `completion` have `-o`. `get` and `kubeconfig` have all flags that begin with `--cache-`, and
+`--operator-namespace`. `forwarded` has only `--cache-service`, `--cache-secret`, `--cache-certificate-authority` and
+`--operator-namespace`. Commands that use a cluster also have the flags from `--kubeconfig` on. `run` has only
+`--kubeconfig` and `--context`.
 
 ";
 

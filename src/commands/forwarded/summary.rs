@@ -88,7 +88,7 @@ impl ForwardedSummary {
         entries.sort_by_key(|(_, sum)| std::cmp::Reverse((sum.lists_and_watches(), sum.gets)));
         let mut rows: Vec<_> = entries.iter().map(|(by, sum)| sum.row(by, now)).collect();
         if rows.is_empty() && self.unread.is_empty() {
-            rows.push(ReportRow::good("clients read only kinds that profiles declare"));
+            rows.push(ReportRow::good("no ready replica has forwarded reads of undeclared objects since its start; without --forward, such reads get 421"));
         } else if !rows.is_empty() {
             rows.insert(0, head());
         }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_replica_that_was_not_read_is_named_and_changes_the_exit_code() {
         let mut summary = ForwardedSummary::default();
-        assert!(printed(&summary, TEXT).contains("only kinds that profiles declare"));
+        assert!(printed(&summary, TEXT).contains("no ready replica has forwarded"));
         summary.add("a", b"{}");
         summary.add_unread("b", &CommandError::caused("no stream", std::io::Error::other("why")));
         let text = printed(&summary, TEXT);

@@ -87,6 +87,7 @@ impl InformerTask {
         {
             let mut status = self.informer.status();
             status.report.bookmark_time = Some(Timestamp::now());
+            status.report.lacks_bookmarks = false;
             status.advance(version);
         }
         self.proofs.record_bookmark(Instant::now());

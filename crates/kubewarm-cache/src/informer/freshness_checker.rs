@@ -13,10 +13,10 @@
 //! increase the version, but a watch without events receives a bookmark only once a minute.
 //!
 //! kubewarm compares a store of at most 1,000 objects with the read. For a larger store, the informer
-//! sends a probe (a second, short watch), which takes about 2 s.
+//! sends a probe (a second, short watch), which takes 1 to 3 s.
 
 use super::{
-    InformerReports, digest::ObjectSetDigest, list_watch_client::ListWatchClient,
+    InformerReport, InformerReports, digest::ObjectSetDigest, list_watch_client::ListWatchClient,
     request_builder::ListPaging, shared_informer::SharedInformer,
 };
 use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion};
@@ -30,8 +30,8 @@ use tokio::{
 
 /// Maximum number of objects in a store that a freshness check compares with a list of their
 /// metadata. A list of 1,000 `ConfigMaps` takes about 30 ms on a slow processor, and the comparison
-/// 2 ms. A read may cost the API server 50 ms.
-const MAX_COMPARED_OBJECTS: u32 = 1_000;
+/// 2 ms. A check must cost the API server at most 50 ms.
+pub(super) const MAX_COMPARED_OBJECTS: u32 = 1_000;
 /// Maximum time of a freshness check. The bookmark of a probe takes up to 3 s.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a freshness check reads the store's version. An event usually arrives within a
@@ -40,6 +40,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Delay of the probe (a second, short watch) for a store of at most 1,000 objects. The informer
 /// sends the probe only if its own watch stays silent for this time.
 const PROBE_DELAY: Duration = Duration::from_millis(100);
+/// Maximum number of probes of one freshness check.
+const MAX_PROBES: u32 = 2;
 /// Maximum number of concurrent freshness checks. Each check uses one connection for at most 5 s;
 /// further checks wait.
 const MAX_CONCURRENT: usize = 32;
@@ -63,6 +65,9 @@ const RESULT_TTL: Duration = Duration::from_secs(10);
 /// checks, so the result of a check is still cached when the waiting client requests look it up.
 const MAX_RESULTS: u64 = 1_024;
 
+/// Minimum time between two requests for a bookmark of one informer.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Runs freshness checks, at most one per store at a time. Cheap to clone.
 #[derive(Clone)]
 pub struct FreshnessChecker {
@@ -70,6 +75,8 @@ pub struct FreshnessChecker {
     buckets: NamespaceBuckets,
     permits: Arc<Semaphore>,
     results: ExpiringCache<InformerKey, FreshnessCheckResult>,
+    /// The informers from which a read has recently requested a bookmark.
+    bookmarks: ExpiringCache<InformerKey, ()>,
     /// The tokio runtime that runs each freshness check to its end, even if the waiting client
     /// disconnects.
     runtime: Handle,
@@ -93,7 +100,8 @@ impl FreshnessChecker {
     pub(super) fn new(reports: InformerReports, buckets: NamespaceBuckets) -> Self {
         let permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
         let results = ExpiringCache::new(MAX_RESULTS, RESULT_TTL);
-        Self { reports, buckets, permits, results, runtime: Handle::current() }
+        let bookmarks = ExpiringCache::new(MAX_RESULTS, BOOKMARK_INTERVAL);
+        Self { reports, buckets, permits, results, bookmarks, runtime: Handle::current() }
     }
 
     /// Runs a freshness check of the store of `key`, or shares a check whose request was sent after
@@ -115,7 +123,7 @@ impl FreshnessChecker {
     /// One request to the API server for all client requests that begin to wait before kubewarm
     /// sends it. For a store of up to 1,000 objects, the request lists the metadata of all objects.
     /// For a larger store, the request lists one object, and a probe (a second, short watch) of
-    /// about 2 s follows. A check takes at most 5 s.
+    /// 1 to 3 s follows. A check takes at most 5 s.
     pub async fn check(
         &self,
         key: &InformerKey,
@@ -131,12 +139,18 @@ impl FreshnessChecker {
     }
 
     /// Lets the informer of `key` send a probe (a second, short watch), whose bookmark brings the store to the API
-    /// server's version within 1 to 3 s. Does nothing if the rate limit of the namespace `payer` permits no request.
+    /// server's version within 1 to 3 s. Does nothing if the informer was asked in the last 5 s, or if the rate limit
+    /// of the namespace `payer` permits no request. So readers who ask for versions that do not exist cost little.
     pub fn request_bookmark(&self, key: &InformerKey, payer: &Arc<str>) {
-        let informer = self.reports.informer(key).filter(|it| it.get_summary().is_kept_current());
+        let is_useful =
+            |report: &InformerReport| report.is_kept_current() && !report.lacks_bookmarks;
+        let informer = self.reports.informer(key).filter(|it| is_useful(&it.get_summary()));
+        let now = Instant::now();
         if let Some(informer) = informer
-            && self.buckets.try_take_spare(payer, Instant::now()).is_ok()
+            && self.bookmarks.get(key).is_none()
+            && self.buckets.try_take_spare(payer, now).is_ok()
         {
+            self.bookmarks.insert(key.clone(), (), now);
             informer.probe.notify_one();
         }
     }
@@ -166,6 +180,11 @@ impl FreshnessChecker {
             return Err(not_reached());
         }
         let mut probe_at = Some(if all.is_some() { sent + PROBE_DELAY } else { sent });
+        let (mut probes, mut version_at_probe) = (0, None);
+        // Without bookmarks, only an event that is on its way can still bring the version.
+        let hopeless_at = (all.is_none() && informer.get_summary().lacks_bookmarks)
+            .then(|| Instant::now() + PROBE_DELAY);
+        let deadline = hopeless_at.map_or(deadline, |at| at.min(deadline));
         loop {
             if let Some(freshness_check) = informer.confirm(sent, &newest, all.as_ref()) {
                 return Ok(freshness_check);
@@ -177,7 +196,15 @@ impl FreshnessChecker {
             if !informer.get_summary().is_kept_current() {
                 return Err(not_updated());
             }
-            if probe_at.take_if(|at| *at <= now).is_some() {
+            // A probe whose first event is a change of this kind receives no bookmark.
+            if probe_at.is_none()
+                && probes < MAX_PROBES
+                && informer.reader.version() != version_at_probe
+            {
+                probe_at = Some(now + PROBE_DELAY);
+            }
+            if hopeless_at.is_none() && probe_at.take_if(|at| *at <= now).is_some() {
+                (probes, version_at_probe) = (probes + 1, informer.reader.version());
                 self.buckets.charge(payer, 1, now);
                 informer.probe.notify_one();
             }
@@ -222,7 +249,7 @@ fn too_many_requests() -> RequestFault {
 /// Sends a freshness check's list request, and returns the API server's current resource version.
 /// If the store has at most 1,000 objects, also returns a digest of the listed objects. The digest is
 /// `None` if the list does not fit into one page.
-async fn fetch_newest_version(
+pub(super) async fn fetch_newest_version(
     list_watch: &ListWatchClient,
     is_small: bool,
     within: Duration,
@@ -242,7 +269,7 @@ impl SharedInformer {
     /// objects, equals the digest of its own objects.
     ///
     /// `sent` is when kubewarm sent the check's request.
-    fn confirm(
+    pub(super) fn confirm(
         &self,
         sent: Instant,
         newest: &ResourceVersion,

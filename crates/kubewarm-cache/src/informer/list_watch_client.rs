@@ -33,8 +33,10 @@ pub(super) struct ListWatchClient {
 pub(super) enum WatchProbeResult {
     Bookmark(ResourceVersion),
     Event(ResourceVersion),
-    /// No readable event or bookmark arrived, for the reason in the text.
-    Nothing(&'static str),
+    /// An event arrived that cannot be parsed.
+    Unclear,
+    /// Neither an event nor a bookmark arrived.
+    Silent,
 }
 
 impl ListWatchClient {
@@ -125,13 +127,12 @@ impl ListWatchClient {
                 rest = rest.get(consumed..).unwrap_or_default();
             }
         }
-        Ok(WatchProbeResult::Nothing("a second watch was silent too"))
+        Ok(WatchProbeResult::Silent)
     }
 }
 
 fn read_first_event(event: Option<UpstreamEvent<'_>>) -> Result<WatchProbeResult, RequestFault> {
-    let unclear = WatchProbeResult::Nothing("a second watch sent an event that cannot be parsed");
-    let Some(event) = event else { return Ok(unclear) };
+    let Some(event) = event else { return Ok(WatchProbeResult::Unclear) };
     let result = match event.kind {
         UpstreamEventType::Error => return Err(event.fault()),
         UpstreamEventType::Bookmark => {
@@ -141,8 +142,8 @@ fn read_first_event(event: Option<UpstreamEvent<'_>>) -> Result<WatchProbeResult
             event.tombstone().and_then(|object| object.version).map(WatchProbeResult::Event)
         }
     };
-    // An event that cannot be parsed does not show whether an object changed, so return `Nothing`.
-    Ok(result.unwrap_or(unclear))
+    // An event that cannot be parsed does not show whether an object changed.
+    Ok(result.unwrap_or(WatchProbeResult::Unclear))
 }
 
 impl fmt::Debug for ListWatchClient {

@@ -244,6 +244,9 @@ pub struct InformerReport {
     /// When the last bookmark arrived.
     #[serde(rename = "lastBookmarkTime")]
     pub bookmark_time: Option<Timestamp>,
+    /// Whether the API server sends no bookmarks for the kind, because it does not serve the kind from its
+    /// watch cache: the last probe (a second, short watch) received none, and no bookmark arrived since.
+    pub lacks_bookmarks: bool,
     /// Number of objects received so far in the current list.
     pub listed: u64,
     /// Total number of objects of the current list, if the API server reports it.

@@ -233,11 +233,12 @@ impl InformerTask {
             }
             self.notify_excess();
             let timing = &self.shared.timing;
-            let dead_at = stream.last_bytes_at + timing.watch_max_silence;
             empty_since = (self.informer.reader.objects() == 0)
                 .then(|| empty_since.unwrap_or_else(Instant::now));
             let namespace_at = empty_since.map(|since| since + timing.namespace_check);
             let need = self.proof_need();
+            // A watch that delivers no bookmarks works as long as comparisons prove the store.
+            let dead_at = stream.last_bytes_at.max(need.current_at) + timing.watch_max_silence;
             let silent_at = need.current_at + need.bound;
             let list_at = self.proofs.list_at(&need, timing);
             let probe_at = self.proofs.probe_at(&need, timing);

@@ -8,16 +8,25 @@
 //! - If the bookmark comes first, the silent watch has missed nothing up to the bookmark's version.
 //! - If an event comes first, the silent watch must deliver it, too. Otherwise the silent watch is
 //!   dead, and the informer opens another.
+//!
+//! The API server sends no bookmarks for kinds that it does not serve from its watch cache, such as
+//! `events`. Silence proves nothing. For such a kind, the informer compares a small store with a list
+//! of metadata instead.
 
 use super::{
-    list_watch_client::WatchProbeResult, task::InformerTask, watch_stream::WatchStreamEnd,
+    freshness_checker::{MAX_COMPARED_OBJECTS, fetch_newest_version},
+    list_watch_client::{ListWatchClient, WatchProbeResult},
+    shared_informer::SharedInformer,
+    task::InformerTask,
+    timing::InformerTiming,
+    watch_stream::WatchStreamEnd,
 };
 use futures::{
     FutureExt as _,
     future::{BoxFuture, Fuse},
 };
 use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion, Verb};
-use std::sync::Arc;
+use std::{mem, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 #[derive(Debug)]
@@ -28,27 +37,69 @@ pub(super) struct WatchProbe {
     /// When kubewarm had sent the list that this probe is to prove. `None` for a probe that a freshness check
     /// requested.
     pending_since: Option<Instant>,
-    result: WatchProbeResult,
+    result: ProbeResult,
 }
+
+/// A failed request of a probe.
+#[derive(Debug)]
+pub(super) struct ProbeFault {
+    verb: Verb,
+    fault: RequestFault,
+}
+
+#[derive(Debug)]
+enum ProbeResult {
+    /// The second watch's first event or bookmark.
+    Watched(WatchProbeResult),
+    /// The result of a comparison with a list of metadata.
+    Compared(StoreComparison),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreComparison {
+    /// The store became equal to the list within `InformerTiming::probe_grace`.
+    Equal,
+    Different,
+    /// The list has more objects than one page.
+    TooLarge,
+    /// The list is older than the store.
+    Older,
+}
+
+/// Interval at which a probe compares the store with the list.
+const COMPARE_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which a probe that received an event reads the store's version.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl InformerTask {
     /// Starts a probe when the limit on concurrent probes of the profile's namespace permits it. If
     /// the probe's watch receives an event, the future completes `InformerTiming::probe_grace`
     /// later. Until then, the informer's own watch must deliver the event.
-    pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, RequestFault>>> {
+    pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, ProbeFault>>> {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
         let new_events = self.new_events;
         let pending_since = self.informer.status().pending_since();
+        let is_small = self.informer.reader.objects() <= MAX_COMPARED_OBJECTS.into();
+        let is_compared = self.informer.status().report.lacks_bookmarks && is_small;
+        let informer = Arc::clone(&self.informer);
         let probing = async move {
             let permit = shared.probes.acquire(&namespace).await;
             let timing = &shared.timing;
-            let result = list_watch.probe(&from, timing.probe, timing.watch_headers).await?;
-            drop(permit);
-            if matches!(result, WatchProbeResult::Event(_)) {
-                sleep(timing.probe_grace).await;
+            if is_compared {
+                let compared = compare(&informer, &from, &list_watch, timing).await;
+                let compared = compared.map_err(|fault| ProbeFault { verb: Verb::List, fault })?;
+                let result = ProbeResult::Compared(compared);
+                return Ok(WatchProbe { from, new_events, pending_since, result });
             }
+            let watched = list_watch.probe(&from, timing.probe, timing.watch_headers).await;
+            let result = watched.map_err(|fault| ProbeFault { verb: Verb::Watch, fault })?;
+            drop(permit);
+            if let WatchProbeResult::Event(version) = &result {
+                await_version(&informer, version, timing).await;
+            }
+            let result = ProbeResult::Watched(result);
             Ok(WatchProbe { from, new_events, pending_since, result })
         };
         probing.boxed().fuse()
@@ -57,16 +108,22 @@ impl InformerTask {
     /// Evaluates a probe. Returns the reason if the informer's own watch must end.
     pub(super) fn evaluate_probe(
         &mut self,
-        probed: Result<WatchProbe, RequestFault>,
+        probed: Result<WatchProbe, ProbeFault>,
     ) -> Option<WatchStreamEnd> {
         let WatchProbe { from, new_events, pending_since, result } = match probed {
             Ok(probed) => probed,
-            Err(fault) if fault.reason() == FaultReason::Gone => {
+            Err(ProbeFault { fault, .. }) if fault.reason() == FaultReason::Gone => {
                 return Some(WatchStreamEnd::Dead("the version is too old for a second watch"));
             }
-            Err(fault) => {
-                self.record_proof_fault(Verb::Watch, &fault);
+            Err(ProbeFault { verb, fault }) => {
+                self.record_proof_fault(verb, &fault);
                 return None;
+            }
+        };
+        let result = match result {
+            ProbeResult::Watched(result) => result,
+            ProbeResult::Compared(compared) => {
+                return self.evaluate_comparison(compared, pending_since, new_events);
             }
         };
         self.informer.status().clear_refusal(Verb::Watch);
@@ -75,6 +132,7 @@ impl InformerTask {
                 if version.is_older_than(&from) {
                     return Some(WatchStreamEnd::VersionDecreased);
                 }
+                self.informer.status().report.lacks_bookmarks = false;
                 // The informer's own watch can have delivered a newer version during the probe.
                 // Keep that newer version.
                 if !self.version().is_some_and(|known| version.is_older_than(&known)) {
@@ -90,13 +148,40 @@ impl InformerTask {
                     "a second watch received events that this one did not send",
                 ));
             }
-            WatchProbeResult::Event(_) => self.record_probe(pending_since),
-            // The second watch was as silent as the first one, so it shows nothing about it.
-            WatchProbeResult::Nothing(why) => {
-                tracing::debug!(informer = %self.informer.key, why, "no proof");
+            WatchProbeResult::Event(_) | WatchProbeResult::Unclear => {
                 self.record_probe(pending_since);
             }
+            // The second watch was as silent as the first one, so it shows nothing about it.
+            WatchProbeResult::Silent => {
+                let is_small = self.informer.reader.objects() <= MAX_COMPARED_OBJECTS.into();
+                let lacked = mem::replace(&mut self.informer.status().report.lacks_bookmarks, true);
+                // A small store is then compared at once.
+                if lacked || !is_small {
+                    self.record_probe(pending_since);
+                }
+            }
         }
+        None
+    }
+
+    fn evaluate_comparison(
+        &mut self,
+        compared: StoreComparison,
+        pending_since: Option<Instant>,
+        new_events: u64,
+    ) -> Option<WatchStreamEnd> {
+        // An undecodable object is in the list, but never in the store.
+        let is_whole = !self.informer.status().has_undecodable();
+        match compared {
+            StoreComparison::Older => return Some(WatchStreamEnd::VersionDecreased),
+            StoreComparison::Different if is_whole && self.new_events == new_events => {
+                let why = "a list has other objects, and this watch did not send them";
+                return Some(WatchStreamEnd::Dead(why));
+            }
+            StoreComparison::Equal => self.record_healthy(),
+            StoreComparison::Different | StoreComparison::TooLarge => {}
+        }
+        self.record_probe(pending_since);
         None
     }
 
@@ -118,5 +203,48 @@ impl InformerTask {
             // watch has sent an event since.
             None => self.new_events == new_events,
         })
+    }
+}
+
+/// Waits until the store has reached `version`, at most for `InformerTiming::probe_grace`.
+async fn await_version(
+    informer: &SharedInformer,
+    version: &ResourceVersion,
+    timing: &InformerTiming,
+) {
+    let until = Instant::now() + timing.probe_grace;
+    // Versions without an order can only be equal.
+    let has_reached = || informer.reader.version().is_some_and(|held| held >= *version);
+    while Instant::now() < until && !has_reached() {
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Compares the store with a list of metadata until both are equal, at most for
+/// `InformerTiming::probe_grace`: the watch can deliver the last changes after the list. If they are equal, the store
+/// is current as of the list. The store had the version `from` before the list.
+async fn compare(
+    informer: &SharedInformer,
+    from: &ResourceVersion,
+    list_watch: &ListWatchClient,
+    timing: &InformerTiming,
+) -> Result<StoreComparison, RequestFault> {
+    let sent = Instant::now();
+    let (newest, all) = fetch_newest_version(list_watch, true, timing.list_for_proof).await?;
+    if newest.is_older_than(from) {
+        return Ok(StoreComparison::Older);
+    }
+    if all.is_none() {
+        return Ok(StoreComparison::TooLarge);
+    }
+    let listed = Instant::now();
+    loop {
+        if informer.confirm(sent, &newest, all.as_ref()).is_some() {
+            return Ok(StoreComparison::Equal);
+        }
+        if listed.elapsed() >= timing.probe_grace {
+            return Ok(StoreComparison::Different);
+        }
+        sleep(COMPARE_INTERVAL).await;
     }
 }

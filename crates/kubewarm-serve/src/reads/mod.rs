@@ -36,8 +36,8 @@ use self::{
     covering_informers::CandidateInformer,
     kind_info::KindInfo,
     read_candidates::ReadCandidates,
-    recent_versions::{SeenVersions, WrittenVersions},
-    retry::ReadAttemptError,
+    recent_versions::{SeenReads, WrittenVersions},
+    retry::{ReadAttemptError, RequestSender},
 };
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{
@@ -77,8 +77,6 @@ pub struct ReadDependencies {
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
     /// Looks up the kind of a request, because field selectors and tables depend on the kind.
     pub kinds: KindResolver,
-    /// Whether the HTTP server forwards reads that kubewarm cannot answer (`--forward`).
-    pub forwards: bool,
     /// The operator namespace. Its profiles serve reads of every namespace.
     pub operator_namespace: Arc<str>,
 }
@@ -87,7 +85,7 @@ pub struct ReadDependencies {
 pub struct ReadService {
     dependencies: ReadDependencies,
     written_versions: WrittenVersions,
-    seen_versions: SeenVersions,
+    seen_reads: SeenReads,
     /// Decompressed and encoded changes, which watches share.
     change_cache: watch::ChangeCache,
 }
@@ -99,7 +97,7 @@ impl ReadService {
         Self {
             dependencies,
             written_versions: WrittenVersions::new(),
-            seen_versions: SeenVersions::new(),
+            seen_reads: SeenReads::new(),
             change_cache: watch::ChangeCache::default(),
         }
     }
@@ -112,7 +110,8 @@ impl ReadService {
     }
 
     /// Answers a get or a list. If `profile` is given, only informers of that profile answer. `caller` identifies the
-    /// client's user: its reads of one kind and namespace do not go back in time.
+    /// client's user: without a freshness check, no store answers that is older than the user's last reads of the kind
+    /// and namespace. `can_forward` is whether the API server can answer instead.
     ///
     /// # Errors
     ///
@@ -126,19 +125,20 @@ impl ReadService {
     /// # Cost
     ///
     /// If no informer is warm, waits as long as the profiles permit. Waits up to 5 s until a store reaches the
-    /// requested resource version. Waits up to 5 s for a freshness check, which concurrent reads share. If
-    /// [`ReadDependencies::forwards`] is set, waits 25 ms in most cases, and then fails with an error that is specific
-    /// to kubewarm.
+    /// requested resource version. Waits up to 5 s for a freshness check, which concurrent reads share. With
+    /// `can_forward`, a `Strict` read or a read with `resourceVersion` waits only 25 ms. Then it fails with an error
+    /// that is specific to kubewarm, so that the server forwards it.
     pub async fn read(
         &self,
         request: &ObjectRequest,
         profile: Option<&ProfileRef>,
         caller: &impl Hash,
+        can_forward: bool,
     ) -> Result<ReadResponse, StatusError> {
         let started_at = Instant::now();
-        let caller = self.seen_versions.hash(caller);
+        let sender = RequestSender { caller: self.seen_reads.hash(caller), can_forward };
         let answered =
-            self.when_ready(request, profile, caller, async |route| match &request.name {
+            self.when_ready(request, profile, sender, async |route| match &request.name {
                 Some(name) => self.get(route, name),
                 None => self.list(route).await,
             });
@@ -195,6 +195,7 @@ impl ReadService {
         let key = candidate.authorized_scope.key();
         let (found, version) = reader.get_at(&key);
         let version = self.confirm(route, candidate, version.as_ref())?;
+        self.record_seen(route, &version);
         let found = found.map_err(|_damaged| StatusError::from(DamagedObjectError))?;
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         if found.is_none() {
@@ -229,7 +230,6 @@ impl ReadService {
         let metrics = &self.dependencies.metrics;
         let body = response_envelope::whole(&route.kind, &object, format, metrics);
         let body = ReadBody::Whole(body.map_err(StatusError::from)?);
-        self.record_seen(route, &version);
         Ok(ReadResponse::new(body, format.media_type, candidate, route))
     }
 
@@ -247,15 +247,6 @@ impl ReadService {
             let is_complete = self.check_complete(route, candidate).is_ok();
             (is_complete && self.is_undisturbed(candidate)).then_some((candidate, found))
         })
-    }
-
-    /// Records the version that the caller has read, if a further informer can answer the request: the caller's next
-    /// read could be answered from that informer's store.
-    fn record_seen(&self, route: &ReadCandidates<'_>, version: &ResourceVersion) {
-        if route.candidates.len() > 1 && !route.request.version_match.is_earlier() {
-            let now = Instant::now();
-            self.seen_versions.record(route.caller, route.place(), version, now);
-        }
     }
 
     /// Every 15 s, clears the cache of store changes that all client watches share, until `stop` is cancelled. If a

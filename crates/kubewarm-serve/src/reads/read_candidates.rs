@@ -1,4 +1,4 @@
-//! Chooses the store that answers a request: the store of the best informer whose data is new enough.
+//! Chooses the store that answers a request: the newest store that is new enough.
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService,
@@ -6,7 +6,7 @@ use super::{
     field_filter::FieldFilter,
     kind_info::KindInfo,
     list::remembers,
-    recent_versions::CallerHash,
+    recent_versions::{CallerHash, SeenRead},
     retry::ReadAttemptError,
 };
 use kubewarm_api::model::{GroupResource, InformerKey, ReadConsistency, ResourceVersion};
@@ -26,6 +26,8 @@ pub(super) struct ReadCandidates<'a> {
     pub(super) fields: FieldFilter,
     /// The informers that can answer now, the best one first. The list is never empty.
     pub(super) candidates: Vec<CandidateInformer<'a>>,
+    /// Whether profiles declare further informers that can answer, also if they are not warm now.
+    has_others: bool,
     /// The lowest `maxStalenessSeconds` of the profiles that serve the request.
     pub(super) max_staleness: Duration,
     consistency: ReadConsistency,
@@ -35,6 +37,30 @@ pub(super) struct ReadCandidates<'a> {
     /// The informer whose store a freshness check confirmed for this request, and the result of the check. `None`
     /// before the first freshness check of this request.
     confirmed: Option<&'a (InformerKey, FreshnessCheckResult)>,
+}
+
+/// An informer that can answer, and its store.
+type ReadableStore<'r> = (&'r CandidateInformer<'r>, StoreReader);
+
+/// Returns the position of the newest of the wanted stores. A store with other fields than the first wanted one does not
+/// count.
+fn newest(
+    readable: &[ReadableStore<'_>],
+    is_wanted: impl Fn(&CandidateInformer<'_>, &StoreReader) -> bool,
+) -> Option<usize> {
+    let wanted = readable.iter().enumerate().filter(|(_, (it, reader))| is_wanted(it, reader));
+    let newest = wanted.reduce(|best, next| {
+        let ((_, (best_candidate, held)), (_, (candidate, reader))) = (best, next);
+        let has_same_fields = best_candidate.key.projection == candidate.key.projection;
+        let versions = held.version().zip(reader.version());
+        let is_newer = versions.is_some_and(|(held, other)| held.is_older_than(&other));
+        if has_same_fields && is_newer { next } else { best }
+    });
+    newest.map(|(at, _)| at)
+}
+
+fn has_reached(reader: &StoreReader, version: &ResourceVersion) -> bool {
+    reader.version().is_some_and(|held| held >= *version)
 }
 
 impl ReadService {
@@ -65,12 +91,14 @@ impl ReadService {
         if candidates.is_empty() {
             return Err(ReadAttemptError::Cold { wait: cold_read_timeout, is_forbidden });
         }
+        let has_others = covering.has_several_informers();
         let (consistency, max_staleness) = (covering.consistency(), covering.max_staleness());
         Ok(ReadCandidates {
             request,
             kind,
             fields,
             candidates,
+            has_others,
             max_staleness,
             consistency,
             cold_read_timeout,
@@ -81,8 +109,8 @@ impl ReadService {
     }
 
     /// Returns the candidate informer whose store answers the request, and a reader of this store. Of the stores that
-    /// are as new as the request needs, the newest one answers. So two requests with different needs do not go back in
-    /// time. For an earlier version, the first store that has this version answers.
+    /// are as new as the request needs, the newest one answers. So a read with a lower requirement after one with a
+    /// higher requirement does not return an older version. For an earlier version, the first store that has it answers.
     ///
     /// A store with other fields than the best one answers only if the best one is not new enough.
     pub(super) fn choose<'r>(
@@ -90,7 +118,7 @@ impl ReadService {
         route: &'r ReadCandidates<'_>,
     ) -> Result<(&'r CandidateInformer<'r>, StoreReader), ReadAttemptError> {
         let request = route.request;
-        let mut readable: Vec<(&CandidateInformer<'_>, StoreReader)> = Vec::new();
+        let mut readable: Vec<ReadableStore<'_>> = Vec::new();
         for candidate in &route.candidates {
             readable
                 .extend(self.dependencies.catalog.reader(candidate.key).map(|it| (candidate, it)));
@@ -101,57 +129,15 @@ impl ReadService {
         let first = |is_wanted: &dyn Fn(&CandidateInformer<'_>, &StoreReader) -> bool| {
             readable.iter().position(|(candidate, reader)| is_wanted(candidate, reader))
         };
-        let newest = |is_wanted: &dyn Fn(&CandidateInformer<'_>, &StoreReader) -> bool| {
-            let wanted =
-                readable.iter().enumerate().filter(|(_, (it, reader))| is_wanted(it, reader));
-            let newest = wanted.reduce(|best, next| {
-                let ((_, (best_candidate, held)), (_, (candidate, reader))) = (best, next);
-                let has_same_fields = best_candidate.key.projection == candidate.key.projection;
-                let is_newer = held
-                    .version()
-                    .zip(reader.version())
-                    .is_some_and(|(held, other)| held.is_older_than(&other));
-                if has_same_fields && is_newer { next } else { best }
-            });
-            newest.map(|(at, _)| at)
-        };
-        let has_reached = |reader: &StoreReader, version: &ResourceVersion| {
-            reader.version().is_some_and(|held| held >= *version)
-        };
         // `found` is the position in `readable` of the store that answers. If no store can answer yet, `query` is
         // the resource version that a store must reach.
         let (found, query) = match &request.version_match {
-            VersionMatch::Any => (newest(&|_, _| true), None),
+            VersionMatch::Any => (newest(&readable, |_, _| true), None),
             VersionMatch::Latest | VersionMatch::Continue { version: None, .. } => {
-                let is_new = |it: &CandidateInformer<'_>, reader: &StoreReader| {
-                    route.is_new_enough(it, reader.version().as_ref())
-                };
-                let Some(at) = newest(&is_new) else {
-                    return Err(route.unconfirmed(&route.candidates));
-                };
-                // If an informer's selectors exclude an object, a write to this object does not advance the
-                // informer's resource version. So a read does not wait for a recent write, or for what the caller
-                // has read, if all informers that can answer it have selectors.
-                let are_parts = readable.iter().all(|(it, _)| it.is_part());
-                let written = self.min_version(route).filter(|_| !are_parts);
-                let seen = self.seen_version(route).filter(|_| !are_parts);
-                let (candidate, reader) = &readable[at];
-                if written.as_ref().is_some_and(|version| !has_reached(reader, version)) {
-                    (None, written)
-                } else if seen.is_some_and(|version| !has_reached(reader, &version))
-                    && !route.is_confirmed(candidate, reader.version().as_ref())
-                {
-                    // The store may never reach this version: another store got it from a bookmark. So a freshness
-                    // check of the store ends the wait.
-                    return Err(
-                        route.unconfirmed_since(slice::from_ref(*candidate), route.started_at)
-                    );
-                } else {
-                    (Some(at), None)
-                }
+                self.choose_latest(route, &readable)?
             }
             VersionMatch::NotOlderThan(version) => {
-                (newest(&|_, reader| has_reached(reader, version)), Some(version.clone()))
+                (newest(&readable, |_, reader| has_reached(reader, version)), Some(version.clone()))
             }
             VersionMatch::Exact(version) => {
                 let found = first(&|it, reader| remembers(it, reader, version));
@@ -165,15 +151,22 @@ impl ReadService {
                 (found, Some(version.clone()))
             }
             // The continue token contains a resource version. All stores that can still serve this version return
-            // the same page.
+            // the same page. If the API server or another replica answered the first page, a store may not have
+            // reached the version yet.
             VersionMatch::Continue { version: Some(version), .. } => {
-                (first(&|it, reader| remembers(it, reader, version)).or(Some(0)), None)
+                let is_older = |(_, reader): &(_, StoreReader)| {
+                    reader.version().is_some_and(|held| held.is_older_than(version))
+                };
+                match first(&|it, reader| remembers(it, reader, version)) {
+                    None if readable.iter().all(is_older) => (None, Some(version.clone())),
+                    found => (found.or(Some(0)), None),
+                }
             }
         };
         match (found, query) {
             (Some(at), _) => Ok(readable.swap_remove(at)),
             (None, Some(query)) => {
-                let newest = newest(&|_, _| true).and_then(|at| readable.get(at));
+                let newest = newest(&readable, |_, _| true).and_then(|at| readable.get(at));
                 let (candidate, reader) = newest.ok_or_else(|| route.cold())?;
                 Err(ReadAttemptError::Behind {
                     informer: Box::new(candidate.key.clone()),
@@ -183,6 +176,52 @@ impl ReadService {
                 })
             }
             (None, None) => Err(route.cold()),
+        }
+    }
+
+    /// Returns the position of the store that answers a request for the latest state. If no store can answer yet, returns
+    /// the resource version that a store must reach.
+    fn choose_latest(
+        &self,
+        route: &ReadCandidates<'_>,
+        readable: &[ReadableStore<'_>],
+    ) -> Result<(Option<usize>, Option<ResourceVersion>), ReadAttemptError> {
+        let is_new = |it: &CandidateInformer<'_>, reader: &StoreReader| {
+            route.is_new_enough(it, reader.version().as_ref())
+        };
+        // If an informer's selectors exclude an object, a write to this object does not advance the
+        // informer's resource version. So a read does not wait for a recent write, or for what the caller
+        // has read, if all informers that can answer it have selectors.
+        let are_parts = readable.iter().all(|(it, _)| it.is_part());
+        let written = self.min_version(route).filter(|_| !are_parts);
+        let seen = self.seen_read(route).filter(|_| !are_parts);
+        let has_written = |reader: &StoreReader| {
+            written.as_ref().is_none_or(|version| has_reached(reader, version))
+        };
+        // The store may never reach the version that the caller has read: another store got it from a
+        // bookmark. It is also new enough if it is proven current as of a time after that read.
+        let has_seen = |it: &CandidateInformer<'_>, reader: &StoreReader| {
+            seen.as_ref().is_none_or(|seen| {
+                seen.version.as_ref().is_some_and(|version| has_reached(reader, version))
+                    || it.report.current_at > Some(seen.at)
+            })
+        };
+        let found = newest(readable, |it, reader| {
+            is_new(it, reader) && has_written(reader) && has_seen(it, reader)
+        });
+        match (found, newest(readable, is_new), written, seen) {
+            (None, None, ..) => Err(route.unconfirmed(&route.candidates)),
+            (None, Some(_), Some(version), _)
+                if !readable.iter().any(|(_, reader)| has_reached(reader, &version)) =>
+            {
+                Ok((None, Some(version)))
+            }
+            (None, Some(at), _, Some(seen)) => {
+                let (candidate, _) = &readable[at];
+                Err(route.unconfirmed_since(slice::from_ref(*candidate), seen.at))
+            }
+            (None, Some(_), Some(version), None) => Ok((None, Some(version))),
+            (found, ..) => Ok((found, None)),
         }
     }
 
@@ -250,22 +289,29 @@ impl ReadService {
         })
     }
 
+    /// Records the version that the caller has read, if a further informer could answer the caller's next read.
+    pub(super) fn record_seen(&self, route: &ReadCandidates<'_>, version: &ResourceVersion) {
+        if route.has_others && !route.request.version_match.is_earlier() {
+            self.seen_reads.record(route.caller, route.version_scope(), Some(version));
+        }
+    }
+
     /// The resource version of a recent forwarded write whose change the response must include.
     fn min_version(&self, route: &ReadCandidates<'_>) -> Option<ResourceVersion> {
         match route.consistency {
             ReadConsistency::Eventual => None,
             ReadConsistency::Bounded | ReadConsistency::Strict => {
-                self.written_versions.min_version(&route.request.resource, route.place().1)
+                self.written_versions.min_version(&route.request.resource, route.version_scope().1)
             }
         }
     }
 
-    /// The newest resource version that the caller has read. `None` if the profiles permit older answers, or if each
-    /// answer waits for a freshness check anyway.
-    fn seen_version(&self, route: &ReadCandidates<'_>) -> Option<ResourceVersion> {
+    /// What the caller has read. `None` if the profiles permit older answers, or if each answer waits for a freshness
+    /// check anyway.
+    fn seen_read(&self, route: &ReadCandidates<'_>) -> Option<SeenRead> {
         match route.consistency {
             ReadConsistency::Eventual | ReadConsistency::Strict => None,
-            ReadConsistency::Bounded => self.seen_versions.newest(route.caller, route.place()),
+            ReadConsistency::Bounded => self.seen_reads.newest(route.caller, route.version_scope()),
         }
     }
 }
@@ -277,7 +323,7 @@ impl ReadCandidates<'_> {
 
     /// The kind and the namespace of the requested objects. All candidates have objects of the same kind, so they have
     /// the same namespace.
-    pub(super) fn place(&self) -> (&GroupResource, Option<&Arc<str>>) {
+    pub(super) fn version_scope(&self) -> (&GroupResource, Option<&Arc<str>>) {
         let namespace = self.candidates.first().and_then(|it| it.authorized_scope.namespace());
         (self.request.resource.group_resource(), namespace)
     }
@@ -347,7 +393,8 @@ impl ReadCandidates<'_> {
             informer: Box::new(candidate.key.clone()),
             payer: candidate.payer(),
             since,
-            is_strict: self.consistency == ReadConsistency::Strict,
+            is_forwardable: self.consistency == ReadConsistency::Strict
+                || candidate.report.lacks_bookmarks,
             failure: self.stale(candidate.age, "a freshness check did not confirm it"),
         }
     }

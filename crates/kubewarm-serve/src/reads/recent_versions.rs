@@ -22,13 +22,13 @@ const MOST_SEEN: u64 = 16_384;
 const LIFE: Duration = Duration::from_mins(1);
 
 /// A resource, and a namespace or all namespaces (`None`).
-type Place = (GroupResource, Option<Arc<str>>);
+type VersionScope = (GroupResource, Option<Arc<str>>);
 
 /// The newest resource version that a forwarded write returned, by resource and namespace, or for all namespaces
 /// (`None`). Versions of one resource are ordered, so a store that has reached this version contains all earlier
 /// writes.
 #[derive(Debug)]
-pub(super) struct WrittenVersions(ExpiringCache<Place, ResourceVersion>);
+pub(super) struct WrittenVersions(ExpiringCache<VersionScope, ResourceVersion>);
 
 impl WrittenVersions {
     pub(super) fn new() -> Self {
@@ -37,9 +37,13 @@ impl WrittenVersions {
 
     /// Records the resource version that the API server returned for a write.
     pub(super) fn record(&self, written: WriteTarget, version: &ResourceVersion, now: Instant) {
+        // An opaque resource version has no order, so kubewarm could not detect that a store has reached it.
+        if version.is_opaque() {
+            return;
+        }
         let WriteTarget { resource, namespace } = written;
-        for place in places(&resource, namespace.as_ref()) {
-            record(&self.0, place, version, now);
+        for scope in scopes(&resource, namespace.as_ref()) {
+            self.0.insert_if(scope, version.clone(), now, |held| held.is_older_than(version));
         }
     }
 
@@ -55,13 +59,21 @@ impl WrittenVersions {
     }
 }
 
-/// The newest resource version that each caller has read, by resource and namespace. Reads of one namespace do not
-/// count for another namespace, because the stores of two namespaces advance independently. They count for reads of
-/// all namespaces.
+/// What each caller has read, by resource and namespace. Reads of one namespace do not count for another namespace,
+/// because the stores of two namespaces advance independently. Reads of one namespace count for reads of all namespaces.
 #[derive(Debug)]
-pub(super) struct SeenVersions {
-    versions: ExpiringCache<(CallerHash, Place), ResourceVersion>,
+pub(super) struct SeenReads {
+    reads: ExpiringCache<(CallerHash, VersionScope), SeenRead>,
     hasher: RandomState,
+}
+
+/// The newest state that a caller has read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SeenRead {
+    /// `None` if the API server answered: its version is not known here, and newer than any store's.
+    pub(super) version: Option<ResourceVersion>,
+    /// A store that is current as of a later time is not older than what the caller has read.
+    pub(super) at: Instant,
 }
 
 /// A hash of the caller, with a random key. If two callers have the same hash, their reads wait for each other's
@@ -69,57 +81,55 @@ pub(super) struct SeenVersions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallerHash(u64);
 
-impl SeenVersions {
+impl SeenReads {
     pub(super) fn new() -> Self {
-        Self { versions: ExpiringCache::new(MOST_SEEN, LIFE), hasher: RandomState::new() }
+        Self { reads: ExpiringCache::new(MOST_SEEN, LIFE), hasher: RandomState::new() }
     }
 
     pub(super) fn hash(&self, caller: &impl Hash) -> CallerHash {
         CallerHash(self.hasher.hash_one(caller))
     }
 
-    /// Records the resource version of a store from which the caller has read.
+    /// Records the resource version of a store from which the caller has read now. `None` if the API server answers
+    /// the read.
     pub(super) fn record(
         &self,
         caller: CallerHash,
         (resource, namespace): (&GroupResource, Option<&Arc<str>>),
-        version: &ResourceVersion,
-        now: Instant,
+        version: Option<&ResourceVersion>,
     ) {
-        for place in places(resource, namespace) {
-            record(&self.versions, (caller, place), version, now);
+        if version.is_some_and(ResourceVersion::is_opaque) {
+            return;
+        }
+        let at = Instant::now();
+        for scope in scopes(resource, namespace) {
+            let read = SeenRead { version: version.cloned(), at };
+            self.reads.insert_if((caller, scope), read, at, |held| {
+                let versions = held.version.as_ref().zip(version);
+                versions.is_none_or(|(held, version)| !version.is_older_than(held))
+            });
         }
     }
 
-    /// The newest resource version that the caller has read in the last minute.
+    /// The newest state that the caller has read in the last minute.
     pub(super) fn newest(
         &self,
         caller: CallerHash,
         (resource, namespace): (&GroupResource, Option<&Arc<str>>),
-    ) -> Option<ResourceVersion> {
+    ) -> Option<SeenRead> {
         let key = (caller, (resource.clone(), namespace.cloned()));
-        self.versions.get(&key).map(|entry| entry.value)
+        self.reads.get(&key).map(|entry| entry.value)
     }
 }
 
-/// The places in which an object of `namespace` is: the namespace, and all namespaces.
-fn places(resource: &GroupResource, namespace: Option<&Arc<str>>) -> impl Iterator<Item = Place> {
+/// The scopes that a read or write of `namespace` concerns: this namespace, and all namespaces.
+fn scopes(
+    resource: &GroupResource,
+    namespace: Option<&Arc<str>>,
+) -> impl Iterator<Item = VersionScope> {
     let all = (resource.clone(), None);
     let own = namespace.map(|namespace| (resource.clone(), Some(Arc::clone(namespace))));
     [all].into_iter().chain(own)
-}
-
-/// Keeps the newest version of `key`. An opaque resource version has no order, so kubewarm could not detect that a
-/// store has reached it.
-fn record<K: Clone + Eq + Hash + Send + Sync + 'static>(
-    versions: &ExpiringCache<K, ResourceVersion>,
-    key: K,
-    version: &ResourceVersion,
-    now: Instant,
-) {
-    if !version.is_opaque() {
-        versions.insert_if(key, version.clone(), now, |held| !version.is_older_than(held));
-    }
 }
 
 #[cfg(test)]
@@ -190,26 +200,33 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_has_a_version_of_each_namespace_and_of_all_namespaces_for_a_minute() {
-        let seen = SeenVersions::new();
+        let seen = SeenReads::new();
         let (one, other) = (seen.hash(&"one"), seen.hash(&"other"));
         let pods = GroupResource::new("", "pods").unwrap();
         let [a, b]: [Arc<str>; 2] = ["a".into(), "b".into()];
-        let newest = |caller, namespace: Option<&Arc<str>>| {
-            seen.newest(caller, (&pods, namespace)).map(|it| it.to_string())
+        let record = |namespace: Option<&Arc<str>>, version: Option<u64>| {
+            seen.record(one, (&pods, namespace), version.map(ResourceVersion::from).as_ref());
         };
+        let newest = |caller, namespace: Option<&Arc<str>>| {
+            let read = seen.newest(caller, (&pods, namespace))?;
+            Some(read.version.map(|version| version.to_string()))
+        };
+        let version = |number: &str| Some(Some(number.to_owned()));
         for (namespace, version) in [(&a, 7), (&b, 9), (&a, 8), (&a, 3)] {
-            seen.record(one, (&pods, Some(namespace)), &version.into(), Instant::now());
+            record(Some(namespace), Some(version));
         }
-        seen.record(one, (&pods, None), &12.into(), Instant::now());
-        assert_eq!(newest(one, Some(&a)).as_deref(), Some("8"));
-        assert_eq!(newest(one, Some(&b)).as_deref(), Some("9"));
-        assert_eq!(newest(one, None).as_deref(), Some("12"));
+        record(None, Some(12));
+        assert_eq!(newest(one, Some(&a)), version("8"));
+        assert_eq!(newest(one, Some(&b)), version("9"));
+        assert_eq!(newest(one, None), version("12"));
         assert_eq!(newest(other, None), None);
         let half = LIFE / 2;
         advance(half).await;
-        seen.record(one, (&pods, Some(&a)), &8.into(), Instant::now());
+        record(Some(&a), Some(8));
         advance(half).await;
-        assert_eq!(newest(one, Some(&a)).as_deref(), Some("8"), "read again in the last minute");
+        assert_eq!(newest(one, Some(&a)), version("8"), "read again in the last minute");
         assert_eq!(newest(one, Some(&b)), None);
+        record(Some(&a), None);
+        assert_eq!(newest(one, Some(&a)), Some(None), "the API server answered");
     }
 }

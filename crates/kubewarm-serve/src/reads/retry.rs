@@ -9,14 +9,14 @@ use kubewarm_api::model::{InformerKey, MetricOutcome, ProfileRef, ResourceVersio
 use kubewarm_cache::informer::FreshnessCheckResult;
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
 use std::{sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// How long a read waits until a store reaches the resource version that the read needs, or until a freshness check
-/// confirms the store that will answer. The bookmark of a probe (a second, short watch) takes up to 3 s. A freshness
-/// check takes as long at most.
-const MAX_WAIT: Duration = Duration::from_secs(5);
+/// confirms the store that will answer. The bookmark of a probe (a second, short watch) takes up to 3 s. A read that
+/// arrives during another read's check waits for two of them.
+const MAX_WAIT: Duration = Duration::from_secs(6);
 /// The same with `--forward`, if the read needs the state of the time of its request: the API server then answers it.
-/// A freshness check that compares a small store takes about 10 ms.
+/// A freshness check takes about 10 ms for 200 objects and 30 ms for 1,000, so most reads of larger stores are forwarded.
 const FORWARD_WAIT: Duration = Duration::from_millis(25);
 /// The interval at which a waiting read checks the resource version of a store, because stores do not wake reads.
 const VERSION_POLL: Duration = Duration::from_millis(20);
@@ -52,8 +52,9 @@ pub(super) enum ReadAttemptError {
         payer: Arc<str>,
         /// A freshness check is sufficient for this read only if the check began after this time.
         since: Instant,
-        /// Whether the profiles require a freshness check for each read.
-        is_strict: bool,
+        /// Whether the API server answers the read if the freshness check takes long: the profiles require a check
+        /// for each read, or the API server sends no bookmarks for the kind.
+        is_forwardable: bool,
         /// The error that the client receives if the freshness check fails.
         failure: StatusError,
     },
@@ -80,7 +81,7 @@ impl ReadService {
         &self,
         request: &ObjectRequest,
         profile: Option<&ProfileRef>,
-        caller: CallerHash,
+        sender: RequestSender,
         answer: impl AsyncFn(&ReadCandidates<'_>) -> Result<T, ReadAttemptError>,
     ) -> Result<(T, bool), StatusError> {
         let started_at = Instant::now();
@@ -90,6 +91,8 @@ impl ReadService {
         let not_warm = || StatusError::not_warm(of, RETRY_AFTER_SECONDS);
         let access_missing = || StatusError::access_missing(of, RETRY_AFTER_SECONDS);
         let mut disturbed = 0;
+        // The wait for a warm informer has a limit of its own.
+        let mut waits_since: Option<Instant> = None;
         let mut confirmed: Option<(InformerKey, FreshnessCheckResult)> = None;
         let answered = async {
             loop {
@@ -103,7 +106,7 @@ impl ReadService {
                     &self.dependencies.operator_namespace,
                 )?;
                 let answered = match self
-                    .route(request, covering, (caller, started_at), confirmed.as_ref())
+                    .route(request, covering, (sender.caller, started_at), confirmed.as_ref())
                     .await
                 {
                     Ok(route) => answer(&route).await,
@@ -123,39 +126,50 @@ impl ReadService {
                         }
                     }
                     Err(ReadAttemptError::Behind { informer, payer, query, newest }) => {
-                        let is_named =
-                            matches!(request.version_match, VersionMatch::NotOlderThan(_));
-                        let give_up = self.give_up(request, is_named);
-                        if started_at.elapsed() >= give_up.after {
+                        let now = Instant::now();
+                        let waits_since = *waits_since.get_or_insert(now);
+                        let is_named = matches!(
+                            request.version_match,
+                            VersionMatch::NotOlderThan(_)
+                                | VersionMatch::Continue { version: Some(_), .. }
+                        );
+                        let give_up = sender.give_up(request, is_named);
+                        // The version can be one of another kind, so that no event of this kind has it.
+                        if is_named {
+                            self.dependencies.freshness_checker.request_bookmark(&informer, &payer);
+                        }
+                        let until = waits_since + give_up.after;
+                        if now >= until {
                             let failure = StatusError::too_large_version(&query, newest.as_ref());
                             return Err(give_up.with(failure));
                         }
-                        // The version can be one of another kind, so that no event of this kind has it.
-                        if is_named && waited != Some(WaitReason::ResourceVersion) {
-                            self.dependencies.freshness_checker.request_bookmark(&informer, &payer);
-                        }
                         waited = Some(WaitReason::ResourceVersion);
-                        sleep(VERSION_POLL.min(give_up.after)).await;
+                        sleep_until(until.min(now + VERSION_POLL)).await;
                     }
                     Err(ReadAttemptError::Unconfirmed {
                         informer,
                         payer,
                         since,
-                        is_strict,
+                        is_forwardable,
                         failure,
                     }) => {
-                        let give_up = self.give_up(request, is_strict);
+                        let waits_since = *waits_since.get_or_insert_with(Instant::now);
+                        let give_up = sender.give_up(request, is_forwardable);
                         let failure = give_up.with(failure);
                         waited = Some(WaitReason::FreshnessCheck);
+                        let until = waits_since + give_up.after;
                         let proving =
                             self.dependencies.freshness_checker.check(&informer, &payer, since);
-                        confirmed = match timeout_at(started_at + give_up.after, proving).await {
-                            Ok(Ok(freshness_check)) => Some((*informer, freshness_check)),
+                        confirmed = match timeout_at(until, proving).await {
+                            Ok(Ok(freshness_check)) if Instant::now() < until => {
+                                Some((*informer, freshness_check))
+                            }
                             Ok(Err(fault)) => {
                                 tracing::debug!(%informer, %fault, "not confirmed to be current");
                                 return Err(failure);
                             }
-                            Err(_elapsed) => return Err(failure),
+                            // A check that others wait for can end at once. So the time limit also ends this loop.
+                            Ok(Ok(_)) | Err(_) => return Err(failure),
                         };
                     }
                     Err(ReadAttemptError::Disturbed) => {
@@ -169,18 +183,42 @@ impl ReadService {
         };
         let answered = answered.await;
         if let Some(reason) = waited {
-            let outcome =
-                if answered.is_ok() { MetricOutcome::Success } else { MetricOutcome::Error };
-            self.dependencies.metrics.observe_wait(reason, outcome, started_at.elapsed());
+            self.record_wait(request, sender, (reason, started_at), answered.as_ref().err());
         }
         Ok((answered?, waited.is_some()))
     }
 
-    /// When the wait for a store ends. `is_current_state` means that the read needs the state of the time of its
-    /// request. Such a read goes to the API server early, but not a watch: it would stay there.
-    fn give_up(&self, request: &ObjectRequest, is_current_state: bool) -> GiveUp {
-        let is_forwarded =
-            self.dependencies.forwards && is_current_state && request.watch.is_none();
+    /// Records the end of a wait. If the API server answers the read, records that for the caller's next reads.
+    fn record_wait(
+        &self,
+        request: &ObjectRequest,
+        sender: RequestSender,
+        (reason, started_at): (WaitReason, Instant),
+        failure: Option<&StatusError>,
+    ) {
+        if failure.is_some_and(|it| it.is_specific_to_cache() && it.code() == 504) {
+            let scope = (request.resource.group_resource(), request.namespace.as_ref());
+            self.seen_reads.record(sender.caller, scope, None);
+            return;
+        }
+        let outcome = if failure.is_none() { MetricOutcome::Success } else { MetricOutcome::Error };
+        self.dependencies.metrics.observe_wait(reason, outcome, started_at.elapsed());
+    }
+}
+
+/// Who sent a request, and whether the API server can answer it instead.
+#[derive(Clone, Copy)]
+pub(super) struct RequestSender {
+    pub(super) caller: CallerHash,
+    pub(super) can_forward: bool,
+}
+
+impl RequestSender {
+    /// When the wait for a store ends. A forwardable read goes to the API server early, unless it selects by an index,
+    /// which the API server does not know.
+    fn give_up(self, request: &ObjectRequest, is_forwardable: bool) -> GiveUp {
+        let has_index = request.fields.requirements().any(|it| it.index_name().is_some());
+        let is_forwarded = self.can_forward && is_forwardable && !has_index;
         GiveUp { after: if is_forwarded { FORWARD_WAIT } else { MAX_WAIT }, is_forwarded }
     }
 }

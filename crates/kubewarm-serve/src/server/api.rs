@@ -259,7 +259,8 @@ impl ReadApi {
         profile: Option<&ProfileRef>,
         AdmittedRequest { caller, permit }: AdmittedRequest,
     ) -> HandlerResult {
-        let answer = self.reads.read(objects, profile, &caller.name).await?;
+        let can_forward = self.forward.is_some() && !has_client_certificate(request);
+        let answer = self.reads.read(objects, profile, &caller.name, can_forward).await?;
         self.note_read(&caller, objects, Some(&answer.source));
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
         let permits = self.callers.large_response_permits(&caller);

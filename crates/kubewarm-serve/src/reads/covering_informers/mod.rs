@@ -155,6 +155,13 @@ impl<'a> CoveringInformers<'a> {
         self.informers.iter().map(|it| it.declared.max_staleness).min().unwrap_or_default()
     }
 
+    /// Whether two or more informers can answer, warm or not.
+    pub(super) fn has_several_informers(&self) -> bool {
+        let mut keys = self.informers.iter().map(|it| &it.key);
+        let first = keys.next();
+        keys.any(|key| Some(key) != first)
+    }
+
     /// The strictest read consistency of all profiles that serve reads from these informers.
     pub(super) fn consistency(&self) -> ReadConsistency {
         self.informers.iter().map(|it| it.declared.reads.consistency).max().unwrap_or_default()

@@ -17,8 +17,11 @@ use self::{
     cursor::WatchCursor, deadlines::WatchDeadlines, event_encoder::EventEncoder, feed::ActiveWatch,
 };
 use super::{
-    ReadService, ReadSource, covering_informers::CandidateInformer, list::pick,
-    read_candidates::ReadCandidates, retry::ReadAttemptError,
+    ReadService, ReadSource,
+    covering_informers::CandidateInformer,
+    list::pick,
+    read_candidates::ReadCandidates,
+    retry::{ReadAttemptError, RequestSender},
 };
 use kubewarm_api::model::{ProfileRef, ResourceVersion};
 use kubewarm_cache::store::EventLogFollower;
@@ -47,8 +50,9 @@ impl ReadService {
         profile: Option<&ProfileRef>,
         caller: &impl Hash,
     ) -> Result<WatchFeed, StatusError> {
-        let caller = self.seen_versions.hash(caller);
-        let started = self.when_ready(request, profile, caller, async |route| {
+        // A forwarded watch would stay at the API server.
+        let sender = RequestSender { caller: self.seen_reads.hash(caller), can_forward: false };
+        let started = self.when_ready(request, profile, sender, async |route| {
             self.begin(route, watching, profile).await
         });
         let is_sent_as_event = |failure: &StatusError| match failure.code() {
