@@ -16,7 +16,7 @@ const LATER: Duration = Duration::from_secs(100);
 /// Writes, each followed by a read at once.
 const ROUNDS: usize = 50;
 const READERS: usize = 100;
-/// Less than the 5 s that a strict read waits.
+/// Less than the 6 s that a strict read waits.
 const FREEZE: Duration = Duration::from_secs(1);
 
 /// Namespaces, one for each read mode.

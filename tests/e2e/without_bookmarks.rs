@@ -34,8 +34,10 @@ fn create(api: &Server, token: &str, namespace: &str, number: usize) -> Outcome 
     })
 }
 
+/// The number of the test's events. The operator also writes events about the profile.
 fn count(list: &Value) -> Result<usize, Failure> {
-    Ok(list["items"].as_array().ok_or_else(|| format!("{list:#}"))?.len())
+    let items = list["items"].as_array().ok_or_else(|| format!("{list:#}"))?;
+    Ok(items.iter().filter(|event| event["reason"] == "Test").count())
 }
 
 #[test]

@@ -90,6 +90,28 @@ fn a_new_preferred_version_warms_while_the_old_one_serves() {
 }
 
 #[test]
+fn after_three_failures_of_a_new_version_the_old_one_still_serves_but_does_not_stand_in() {
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let found = [profile("a", "p", 1, targets(&["pods"]))];
+    let outcome = run(&mut reconciler, &found, &cluster);
+    sync(&mut cluster, &outcome);
+    run(&mut reconciler, &found, &cluster);
+    cluster.kinds.insert("pods", ("v2", true));
+    let outcome = run(&mut reconciler, &found, &cluster);
+    let new = outcome.desired.keys().find(|key| key.resource.version() == "v2").unwrap();
+    cluster.faults.insert(new.clone(), FaultReason::ServerError);
+    for (attempts, described) in [(2, "v1"), (3, "v2")] {
+        cluster.attempts = attempts;
+        let outcome = run(&mut reconciler, &found, &cluster);
+        let target = &first(&outcome).targets[0];
+        assert_eq!(target.informers[0].key.resource.version(), described, "{attempts} failures");
+        let serving = target.serving.as_ref().unwrap();
+        assert_eq!(serving.informers[0].key.resource.version(), "v1", "{attempts} failures");
+        assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
+    }
+}
+
+#[test]
 fn an_unsupported_field_selector_needs_an_edit() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let mut spec = targets(&["pods"]);

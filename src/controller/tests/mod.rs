@@ -46,6 +46,8 @@ struct Tables {
     kinds: BTreeMap<&'static str, (&'static str, bool)>,
     synced: BTreeSet<InformerKey>,
     faults: BTreeMap<InformerKey, FaultReason>,
+    /// The consecutive failures of each informer with a fault.
+    attempts: u32,
     lost: BTreeSet<InformerKey>,
     /// Informers that are requesting their number of objects.
     counting: BTreeSet<InformerKey>,
@@ -66,6 +68,7 @@ impl Default for Tables {
             faults: BTreeMap::new(),
             lost: BTreeSet::new(),
             counting: BTreeSet::new(),
+            attempts: 1,
             names: Vec::new(),
             are_emptied: false,
             meters: Mutex::default(),
@@ -106,7 +109,7 @@ impl Tables {
             message: "field label not supported".into(),
             at: now,
             since: now,
-            attempts: 1,
+            attempts: self.attempts,
             next_retry: None,
         });
         InformerReport {

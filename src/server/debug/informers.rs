@@ -119,7 +119,7 @@ mod tests {
                 "time": "1970-01-01T00:16:39Z", "since": "1970-01-01T00:15:40Z", "attempts": 3,
                 "nextRetry": "1970-01-01T00:16:44Z",
             },
-            "warmed": null, "syncedTime": null, "accessLostTime": null, "losses": 0, "lastEventTime": null, "lastBookmarkTime": null,
+            "warmed": null, "syncedTime": null, "accessLostTime": null, "losses": 0, "lastEventTime": null, "lacksBookmarks": false, "lastBookmarkTime": null,
             "lastProgressTime": null, "listed": 0, "expected": null, "lastRelist": null,
             "undecodable": [
                 { "object": "a/bad", "problem": "no uid", "time": "1970-01-01T00:15:50Z" },

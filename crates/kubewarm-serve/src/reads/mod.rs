@@ -103,7 +103,7 @@ impl ReadService {
     }
 
     /// Records the resource version `version` that the API server returned for a forwarded write. For a minute,
-    /// reads of the same resource and namespace wait up to 5 s until a store reaches this version. Two kinds of
+    /// reads of the same resource and namespace wait up to 6 s until a store reaches this version. Two kinds of
     /// reads do not wait: reads with their own `resourceVersion`, and reads with the consistency `Eventual`.
     pub fn record_write(&self, written: WriteTarget, version: &ResourceVersion) {
         self.written_versions.record(written, version, Instant::now());
@@ -124,8 +124,8 @@ impl ReadService {
     ///
     /// # Cost
     ///
-    /// If no informer is warm, waits as long as the profiles permit. Waits up to 5 s until a store reaches the
-    /// requested resource version. Waits up to 5 s for a freshness check, which concurrent reads share. With
+    /// If no informer is warm, waits as long as the profiles permit. Waits up to 6 s until a store reaches the
+    /// requested resource version. Waits up to 6 s for a freshness check, which concurrent reads share. With
     /// `can_forward`, a `Strict` read or a read with `resourceVersion` waits only 25 ms. Then it fails with an error
     /// that is specific to kubewarm, so that the server forwards it.
     pub async fn read(

@@ -102,6 +102,8 @@ fn selectors_above_the_limits_are_rejected() {
     let many = |most: usize, each: &str| vec![each; most].join(",");
     assert!(parse(&format!("a in ({})", many(MOST, "v"))).is_ok());
     assert!(refusal(&format!("a in ({})", many(MOST + 1, "v"))).contains("at most 1024"));
+    let refused = parse(&format!("a in ({})", many(MOST + 1, "v"))).unwrap_err();
+    assert!(refused.is_specific_to_cache(), "with --forward, the API server answers");
     assert!(parse(&many(MOST, "a")).is_ok());
     assert!(refusal(&many(MOST + 1, "a")).contains("at most 1024"));
     let each = |of: fn(usize) -> String, most| (0..most).map(of).collect::<Vec<_>>().join(",");
