@@ -482,9 +482,20 @@ pub(crate) fn let_write(
     (namespace, account): (&str, &str),
     place: Option<&str>,
 ) -> Result<(), Failure> {
+    bind(world, "edit", (namespace, account), place)
+}
+
+/// Binds an account to a ClusterRole in a namespace, or in all namespaces if `place` is `None`.
+pub(crate) fn bind(
+    world: &World,
+    role: &str,
+    (namespace, account): (&str, &str),
+    place: Option<&str>,
+) -> Result<(), Failure> {
     let account = format!("--serviceaccount={namespace}:{account}");
+    let role = format!("--clusterrole={role}");
     let kind = if place.is_some() { "rolebinding" } else { "clusterrolebinding" };
-    let mut arguments = vec!["create", kind, "writer", "--clusterrole=edit", &account];
+    let mut arguments = vec!["create", kind, "writer", &role, &account];
     arguments.extend(place.into_iter().flat_map(|place| ["-n", place]));
     world.cluster.run(arguments)?;
     Ok(())

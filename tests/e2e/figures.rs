@@ -111,3 +111,8 @@ impl Kept {
         })
     }
 }
+
+/// Counts relists of informers that were synced before, including the controller's own.
+pub(crate) fn relists(operator: &Operator) -> Result<f64, Failure> {
+    Ok(Exposition::read(operator)?.sum("kubewarm_upstream_relists_total", &[]))
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Served, Server, account};
+use crate::api::{Served, Server, account, bind};
 use crate::cutter;
 use crate::figures::Exposition;
 use crate::operator::Operator;
@@ -29,9 +29,7 @@ impl Writer {
     fn new(world: &World) -> Result<Self, Failure> {
         let namespace = world.namespace("team")?;
         let token = account(world, &namespace, "writer")?;
-        let owner = format!("--serviceaccount={namespace}:writer");
-        let binding = ["create", "rolebinding", "writer", "-n", &namespace];
-        world.cluster.run([&binding[..], &["--clusterrole=admin", &owner]].concat())?;
+        bind(world, "admin", (&namespace, "writer"), Some(&namespace))?;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         Ok(Self { token, path, user: format!("system:serviceaccount:{namespace}:writer") })
     }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::figures::{Exposition, informers};
+use crate::figures::{Exposition, informers, relists};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::requests::{overlap, requests};
@@ -50,11 +50,6 @@ fn has_status(operator: &Operator, condition: &str, status: &str) -> Result<bool
     let (condition, status) = (format!("condition={condition:?}"), format!("status={status:?}"));
     let figures = Exposition::read(operator)?;
     Ok(figures.sum("kubewarm_profile_condition", &[&condition, &status]) > 0.5)
-}
-
-/// Counts relists of informers that were synced before, including the controller's own.
-fn relists(operator: &Operator) -> Result<f64, Failure> {
-    Ok(Exposition::read(operator)?.sum("kubewarm_upstream_relists_total", &[]))
 }
 
 #[test]

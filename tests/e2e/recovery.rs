@@ -38,13 +38,6 @@ fn watching(operator: &Operator) -> Result<usize, Failure> {
     Ok(figures::informers(operator)?.iter().filter(|it| is_watching(it)).count())
 }
 
-/// The number of relists.
-fn relists(operator: &Operator) -> Result<String, Failure> {
-    let (_, text) = operator.ask("/metrics")?;
-    let series = text.lines().filter(|line| line.starts_with("kubewarm_upstream_relists_total"));
-    Ok(series.collect())
-}
-
 /// Starts `namespaces` with one profile of `targets` informers each. Then interrupts all connections for each time of
 /// `outages`. Returns how long the informers then took until all their watches were open.
 pub(crate) fn recover(
@@ -71,7 +64,7 @@ pub(crate) fn recover(
     };
     let took = outages.iter().map(|&outage| {
         eventually(SOON, is_in_step)?;
-        let before = relists(&operator)?;
+        let before = figures::relists(&operator)?.to_string();
         is_down.store(true, Ordering::SeqCst);
         thread::sleep(outage);
         is_down.store(false, Ordering::SeqCst);
@@ -81,7 +74,11 @@ pub(crate) fn recover(
             thread::sleep(EVERY);
         }
         let took = back.elapsed();
-        assert_eq!(relists(&operator)?, before, "the watches resume without a list");
+        assert_eq!(
+            figures::relists(&operator)?.to_string(),
+            before,
+            "the watches resume without a list"
+        );
         Ok::<_, Failure>(took)
     });
     took.collect()

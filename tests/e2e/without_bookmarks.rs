@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api::{Served, Server, account};
+use crate::api::{Served, Server, account, bind};
 use crate::figures::informer;
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, SOON, World, eventually};
@@ -49,15 +49,7 @@ fn quiet_events_stay_fresh_and_strict_reads_are_answered() -> Outcome {
     let namespaces = [world.namespace("team")?, world.namespace("team")?];
     for (consistency, namespace) in ["Bounded", "Strict"].into_iter().zip(&namespaces) {
         let token = account(&world, namespace, "reader")?;
-        world.cluster.run([
-            "create",
-            "rolebinding",
-            "writer",
-            "--clusterrole=cluster-admin",
-            &format!("--serviceaccount={namespace}:reader"),
-            "-n",
-            namespace,
-        ])?;
+        bind(&world, "cluster-admin", (namespace, "reader"), Some(namespace))?;
         for number in 0..EVENTS {
             create(&api, &token, namespace, number)?;
         }

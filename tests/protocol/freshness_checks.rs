@@ -2,7 +2,7 @@
 
 use crate::{
     engine::{Engine, fed, informer, quick, run},
-    reply::{Reply, bookmark, event, list, list_with, object, quiet},
+    reply::{Reply, bookmark, event, large_list, list, list_with, object, quiet},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
 use futures::future::join_all;
@@ -115,10 +115,7 @@ async fn waiting_reads_share_one_freshness_check_sent_after_they_arrived() {
 async fn a_large_store_is_confirmed_by_a_second_watch() {
     let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
-        Kind::List => {
-            let objects: Vec<_> = (0..1_001).map(|n| object(&format!("a{n:04}"), n, 3)).collect();
-            Reply::json(list(7, &objects))
-        }
+        Kind::List => Reply::json(large_list(7)),
         Kind::Newest => Reply::json(list_with(50, r#","continue":"c""#, &[object("a0000", 0, 3)])),
         Kind::Probe => Reply::held(bookmark(55) + "\n"),
         _ => one(asked),

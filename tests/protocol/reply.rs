@@ -192,6 +192,12 @@ pub(crate) fn list(version: impl Display, items: &[String]) -> String {
     list_with(version, "", items)
 }
 
+/// A complete list of 1,001 objects: more than kubewarm compares with a list.
+pub(crate) fn large_list(version: impl Display) -> String {
+    let objects: Vec<_> = (0..1_001).map(|n| object(&format!("a{n:04}"), n, 3)).collect();
+    list(version, &objects)
+}
+
 /// A watch event.
 pub(crate) fn event(kind: &str, object: impl Display) -> String {
     format!(r#"{{"type":"{kind}","object":{object}}}"#)

@@ -2,7 +2,7 @@
 
 use crate::{
     engine::{Engine, fed, informer, quick, run},
-    reply::{Reply, bookmark, event, list, object, quiet},
+    reply::{Reply, bookmark, event, large_list, list, object, quiet},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{FaultReason, InformerScope, InformerSpec};
@@ -251,10 +251,7 @@ async fn a_missed_event_is_found_where_versions_have_no_order() {
 async fn without_bookmarks_probes_of_a_large_store_become_rare_and_the_watch_stays() {
     let pods = short_staleness();
     let (server, engine) = run_read(&pods, |asked| match asked.kind {
-        Kind::List => {
-            let objects: Vec<_> = (0..1_001).map(|n| object(&format!("a{n:04}"), n, 3)).collect();
-            Reply::json(list(7, &objects))
-        }
+        Kind::List => Reply::json(large_list(7)),
         Kind::Newest => Reply::json(list(50, &[])),
         Kind::Probe => Reply::json(""),
         _ => one(asked),

@@ -3,7 +3,7 @@
 use crate::{
     engine::fed,
     read_engine::{ReadEngine, ReadSetup},
-    reply::{Reply, bookmark, event, list, object, quiet},
+    reply::{Reply, bookmark, event, large_list, list, object, quiet},
     server::Kind,
 };
 use kubewarm_api::model::{ObjectKey, ReadConsistency};
@@ -61,10 +61,7 @@ async fn without_forwarding_a_strict_read_waits_for_a_late_bookmark() {
 #[tokio::test]
 async fn a_large_store_of_a_kind_without_bookmarks_is_refused_without_a_wait() {
     let world = ReadEngine::start_with(strict(false), |asked| match asked.kind {
-        Kind::List => {
-            let objects: Vec<_> = (0..1_001).map(|n| object(&format!("a{n:04}"), n, 3)).collect();
-            Reply::json(list(7, &objects))
-        }
+        Kind::List => Reply::json(large_list(7)),
         Kind::Newest => Reply::json(list(50, &[])),
         Kind::Probe => Reply::json(""),
         _ => quiet(asked),

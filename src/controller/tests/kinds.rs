@@ -1,4 +1,7 @@
-use super::{Tables, desired, first, profile, reconciler, refused, run, sync, targets};
+use super::{
+    ClusterProfile, Reconciler, Tables, desired, first, profile, reconciler, refused, run, sync,
+    targets,
+};
 use crate::controller::reconcile::ReconcileResult;
 use kubewarm_api::model::{FaultReason, RefusalReason};
 use serde_json::json;
@@ -59,14 +62,20 @@ fn one_incomplete_discovery_response_drops_no_store() {
     assert!(desired(&fresh).is_empty(), "discovery never listed the kind to this reconciler");
 }
 
-#[test]
-fn a_new_preferred_version_warms_while_the_old_one_serves() {
+/// A profile whose pods are warm in v1, after the API server began to prefer v2.
+fn newly_preferred() -> (Reconciler, Tables, [ClusterProfile; 1]) {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let found = [profile("a", "p", 1, targets(&["pods"]))];
     let outcome = run(&mut reconciler, &found, &cluster);
     sync(&mut cluster, &outcome);
     run(&mut reconciler, &found, &cluster);
     cluster.kinds.insert("pods", ("v2", true));
+    (reconciler, cluster, found)
+}
+
+#[test]
+fn a_new_preferred_version_warms_while_the_old_one_serves() {
+    let (mut reconciler, mut cluster, found) = newly_preferred();
     let outcome = run(&mut reconciler, &found, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a", "pods.v2 in namespace a"]);
     let informers =
@@ -91,12 +100,7 @@ fn a_new_preferred_version_warms_while_the_old_one_serves() {
 
 #[test]
 fn after_three_failures_of_a_new_version_the_old_one_still_serves_but_does_not_stand_in() {
-    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let found = [profile("a", "p", 1, targets(&["pods"]))];
-    let outcome = run(&mut reconciler, &found, &cluster);
-    sync(&mut cluster, &outcome);
-    run(&mut reconciler, &found, &cluster);
-    cluster.kinds.insert("pods", ("v2", true));
+    let (mut reconciler, mut cluster, found) = newly_preferred();
     let outcome = run(&mut reconciler, &found, &cluster);
     let new = outcome.desired.keys().find(|key| key.resource.version() == "v2").unwrap();
     cluster.faults.insert(new.clone(), FaultReason::ServerError);

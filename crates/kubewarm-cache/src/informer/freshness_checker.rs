@@ -31,7 +31,7 @@ use tokio::{
 /// Maximum number of objects in a store that a freshness check compares with a list of their
 /// metadata. A list of 1,000 `ConfigMaps` takes about 30 ms on a slow processor, and the comparison
 /// 2 ms. A check must cost the API server at most 50 ms.
-pub(super) const MAX_COMPARED_OBJECTS: u32 = 1_000;
+const MAX_COMPARED_OBJECTS: u32 = 1_000;
 /// Maximum time of a freshness check. The bookmark of a probe takes up to 3 s.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a freshness check reads the store's version. An event usually arrives within a
@@ -142,12 +142,15 @@ impl FreshnessChecker {
     /// server's version within 1 to 3 s. Does nothing if the informer was asked in the last 5 s, or if the rate limit
     /// of the namespace `payer` permits no request. So readers who ask for versions that do not exist cost little.
     pub fn request_bookmark(&self, key: &InformerKey, payer: &Arc<str>) {
+        // A waiting read calls this method each 20 ms.
+        if self.bookmarks.get(key).is_some() {
+            return;
+        }
         let is_useful =
             |report: &InformerReport| report.is_kept_current() && !report.lacks_bookmarks;
         let informer = self.reports.informer(key).filter(|it| is_useful(&it.get_summary()));
         let now = Instant::now();
         if let Some(informer) = informer
-            && self.bookmarks.get(key).is_none()
             && self.buckets.try_take_spare(payer, now).is_ok()
         {
             self.bookmarks.insert(key.clone(), (), now);
@@ -168,10 +171,14 @@ impl FreshnessChecker {
             return Err(not_updated());
         }
         let before = informer.reader.version();
-        let is_small = informer.reader.objects() <= MAX_COMPARED_OBJECTS.into();
+        let is_comparable = informer.is_comparable();
         let sent = Instant::now();
         let within = deadline.saturating_duration_since(sent);
-        let (newest, all) = fetch_newest_version(list_watch, is_small, within).await?;
+        let (newest, all) = if is_comparable {
+            list_names(list_watch, within).await?
+        } else {
+            (list_watch.peek(within).await?.version()?, None)
+        };
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // The store is newer than the API server's response. Either an etcd restore lowered
             // resource versions, or this API server lags behind. Send a probe (a second, short
@@ -180,11 +187,13 @@ impl FreshnessChecker {
             return Err(not_reached());
         }
         let mut probe_at = Some(if all.is_some() { sent + PROBE_DELAY } else { sent });
-        let (mut probes, mut version_at_probe) = (0, None);
-        // Without bookmarks, only an event that is on its way can still bring the version.
-        let hopeless_at = (all.is_none() && informer.get_summary().lacks_bookmarks)
-            .then(|| Instant::now() + PROBE_DELAY);
-        let deadline = hopeless_at.map_or(deadline, |at| at.min(deadline));
+        let (mut probes_left, mut version_at_probe) = (MAX_PROBES, None);
+        let mut deadline = deadline;
+        if all.is_none() && informer.get_summary().lacks_bookmarks {
+            // Only an event that is on its way can still bring the version.
+            (probe_at, probes_left) = (None, 0);
+            deadline = deadline.min(Instant::now() + PROBE_DELAY);
+        }
         loop {
             if let Some(freshness_check) = informer.confirm(sent, &newest, all.as_ref()) {
                 return Ok(freshness_check);
@@ -198,13 +207,13 @@ impl FreshnessChecker {
             }
             // A probe whose first event is a change of this kind receives no bookmark.
             if probe_at.is_none()
-                && probes < MAX_PROBES
+                && probes_left > 0
                 && informer.reader.version() != version_at_probe
             {
                 probe_at = Some(now + PROBE_DELAY);
             }
-            if hopeless_at.is_none() && probe_at.take_if(|at| *at <= now).is_some() {
-                (probes, version_at_probe) = (probes + 1, informer.reader.version());
+            if probe_at.take_if(|at| *at <= now).is_some() {
+                (probes_left, version_at_probe) = (probes_left - 1, informer.reader.version());
                 self.buckets.charge(payer, 1, now);
                 informer.probe.notify_one();
             }
@@ -246,17 +255,12 @@ fn too_many_requests() -> RequestFault {
     RequestFault::new(FaultReason::Throttled, message)
 }
 
-/// Sends a freshness check's list request, and returns the API server's current resource version.
-/// If the store has at most 1,000 objects, also returns a digest of the listed objects. The digest is
-/// `None` if the list does not fit into one page.
-pub(super) async fn fetch_newest_version(
+/// Lists the metadata of all objects with a consistent read. Returns the API server's current resource version, and a
+/// digest of the objects. The digest is `None` if the list does not fit into one page.
+pub(super) async fn list_names(
     list_watch: &ListWatchClient,
-    is_small: bool,
     within: Duration,
 ) -> Result<(ResourceVersion, Option<ObjectSetDigest>), RequestFault> {
-    if !is_small {
-        return Ok((list_watch.peek(within).await?.version()?, None));
-    }
     let mut named = ObjectSetDigest::new();
     let part = ListPaging::Page { limit: MAX_COMPARED_OBJECTS, token: "" };
     let meta = named.add_page(list_watch, None, part, within).await?;
@@ -264,6 +268,11 @@ pub(super) async fn fetch_newest_version(
 }
 
 impl SharedInformer {
+    /// Whether the store is small enough for a comparison with a list.
+    pub(super) fn is_comparable(&self) -> bool {
+        self.reader.objects() <= MAX_COMPARED_OBJECTS.into()
+    }
+
     /// Returns the result of a freshness check that the store passes, or `None`. The store passes
     /// if it has reached version `newest`. It also passes if `all`, the digest of the listed
     /// objects, equals the digest of its own objects.

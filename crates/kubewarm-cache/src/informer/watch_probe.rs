@@ -14,7 +14,7 @@
 //! of metadata instead.
 
 use super::{
-    freshness_checker::{MAX_COMPARED_OBJECTS, fetch_newest_version},
+    freshness_checker::list_names,
     list_watch_client::{ListWatchClient, WatchProbeResult},
     shared_informer::SharedInformer,
     task::InformerTask,
@@ -73,16 +73,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl InformerTask {
     /// Starts a probe when the limit on concurrent probes of the profile's namespace permits it. If
-    /// the probe's watch receives an event, the future completes `InformerTiming::probe_grace`
-    /// later. Until then, the informer's own watch must deliver the event.
+    /// the probe's watch receives an event, the informer's own watch must deliver the event within
+    /// `InformerTiming::probe_grace`. The future completes then, or when the store has the event.
     pub(super) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, ProbeFault>>> {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
         let new_events = self.new_events;
         let pending_since = self.informer.status().pending_since();
-        let is_small = self.informer.reader.objects() <= MAX_COMPARED_OBJECTS.into();
-        let is_compared = self.informer.status().report.lacks_bookmarks && is_small;
+        let is_compared =
+            self.informer.status().report.lacks_bookmarks && self.informer.is_comparable();
         let informer = Arc::clone(&self.informer);
         let probing = async move {
             let permit = shared.probes.acquire(&namespace).await;
@@ -153,10 +153,9 @@ impl InformerTask {
             }
             // The second watch was as silent as the first one, so it shows nothing about it.
             WatchProbeResult::Silent => {
-                let is_small = self.informer.reader.objects() <= MAX_COMPARED_OBJECTS.into();
                 let lacked = mem::replace(&mut self.informer.status().report.lacks_bookmarks, true);
                 // A small store is then compared at once.
-                if lacked || !is_small {
+                if lacked || !self.informer.is_comparable() {
                     self.record_probe(pending_since);
                 }
             }
@@ -230,7 +229,7 @@ async fn compare(
     timing: &InformerTiming,
 ) -> Result<StoreComparison, RequestFault> {
     let sent = Instant::now();
-    let (newest, all) = fetch_newest_version(list_watch, true, timing.list_for_proof).await?;
+    let (newest, all) = list_names(list_watch, timing.list_for_proof).await?;
     if newest.is_older_than(from) {
         return Ok(StoreComparison::Older);
     }

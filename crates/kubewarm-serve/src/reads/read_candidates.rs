@@ -63,6 +63,10 @@ fn has_reached(reader: &StoreReader, version: &ResourceVersion) -> bool {
     reader.version().is_some_and(|held| held >= *version)
 }
 
+fn is_older(reader: &StoreReader, version: &ResourceVersion) -> bool {
+    reader.version().is_some_and(|held| held.is_older_than(version))
+}
+
 impl ReadService {
     /// Finds the informers of `covering` that can answer now.
     ///
@@ -142,8 +146,7 @@ impl ReadService {
             VersionMatch::Exact(version) => {
                 let found = first(&|it, reader| remembers(it, reader, version));
                 let will_come = |it: &CandidateInformer<'_>, reader: &StoreReader| {
-                    let is_older = reader.version().is_some_and(|held| held.is_older_than(version));
-                    is_older && it.report.is_kept_current()
+                    is_older(reader, version) && it.report.is_kept_current()
                 };
                 if found.is_none() && first(&will_come).is_none() {
                     return Err(StatusError::expired().into());
@@ -154,11 +157,10 @@ impl ReadService {
             // the same page. If the API server or another replica answered the first page, a store may not have
             // reached the version yet.
             VersionMatch::Continue { version: Some(version), .. } => {
-                let is_older = |(_, reader): &(_, StoreReader)| {
-                    reader.version().is_some_and(|held| held.is_older_than(version))
-                };
                 match first(&|it, reader| remembers(it, reader, version)) {
-                    None if readable.iter().all(is_older) => (None, Some(version.clone())),
+                    None if readable.iter().all(|(_, reader)| is_older(reader, version)) => {
+                        (None, Some(version.clone()))
+                    }
                     found => (found.or(Some(0)), None),
                 }
             }
@@ -209,19 +211,19 @@ impl ReadService {
         let found = newest(readable, |it, reader| {
             is_new(it, reader) && has_written(reader) && has_seen(it, reader)
         });
-        match (found, newest(readable, is_new), written, seen) {
-            (None, None, ..) => Err(route.unconfirmed(&route.candidates)),
-            (None, Some(_), Some(version), _)
-                if !readable.iter().any(|(_, reader)| has_reached(reader, &version)) =>
-            {
-                Ok((None, Some(version)))
-            }
-            (None, Some(at), _, Some(seen)) => {
+        if found.is_some() {
+            return Ok((found, None));
+        }
+        let Some(at) = newest(readable, is_new) else {
+            return Err(route.unconfirmed(&route.candidates));
+        };
+        let is_written_somewhere = readable.iter().any(|(_, reader)| has_written(reader));
+        match seen {
+            Some(seen) if is_written_somewhere => {
                 let (candidate, _) = &readable[at];
                 Err(route.unconfirmed_since(slice::from_ref(*candidate), seen.at))
             }
-            (None, Some(_), Some(version), None) => Ok((None, Some(version))),
-            (found, ..) => Ok((found, None)),
+            _ => Ok((None, written)),
         }
     }
 
@@ -342,19 +344,10 @@ impl ReadCandidates<'_> {
         match self.consistency {
             ReadConsistency::Eventual => true,
             ReadConsistency::Bounded => self.is_current(candidate),
-            ReadConsistency::Strict => self.is_confirmed(candidate, version),
+            ReadConsistency::Strict => self.confirmed.is_some_and(|(key, freshness_check)| {
+                key == candidate.key && freshness_check.is_valid_for(version)
+            }),
         }
-    }
-
-    /// Whether a freshness check for this request has confirmed the candidate informer's store at `version`.
-    fn is_confirmed(
-        &self,
-        candidate: &CandidateInformer<'_>,
-        version: Option<&ResourceVersion>,
-    ) -> bool {
-        self.confirmed.is_some_and(|(key, freshness_check)| {
-            key == candidate.key && freshness_check.is_valid_for(version)
-        })
     }
 
     /// The error if no informer that can answer the request is readable: the request then waits for a warm

@@ -138,7 +138,7 @@ impl ReadService {
                         if is_named {
                             self.dependencies.freshness_checker.request_bookmark(&informer, &payer);
                         }
-                        let until = waits_since + give_up.after;
+                        let until = waits_since + give_up.max_wait();
                         if now >= until {
                             let failure = StatusError::too_large_version(&query, newest.as_ref());
                             return Err(give_up.with(failure));
@@ -157,7 +157,7 @@ impl ReadService {
                         let give_up = sender.give_up(request, is_forwardable);
                         let failure = give_up.with(failure);
                         waited = Some(WaitReason::FreshnessCheck);
-                        let until = waits_since + give_up.after;
+                        let until = waits_since + give_up.max_wait();
                         let proving =
                             self.dependencies.freshness_checker.check(&informer, &payer, since);
                         confirmed = match timeout_at(until, proving).await {
@@ -219,20 +219,23 @@ impl RequestSender {
     fn give_up(self, request: &ObjectRequest, is_forwardable: bool) -> GiveUp {
         let has_index = request.fields.requirements().any(|it| it.index_name().is_some());
         let is_forwarded = self.can_forward && is_forwardable && !has_index;
-        GiveUp { after: if is_forwarded { FORWARD_WAIT } else { MAX_WAIT }, is_forwarded }
+        GiveUp { is_forwarded }
     }
 }
 
 /// When a read stops waiting for a store.
 #[derive(Clone, Copy)]
 struct GiveUp {
-    /// The time from the start of the read.
-    after: Duration,
     /// Whether the API server answers the read then.
     is_forwarded: bool,
 }
 
 impl GiveUp {
+    /// The longest wait for a store, from the first one that was not new enough.
+    fn max_wait(self) -> Duration {
+        if self.is_forwarded { FORWARD_WAIT } else { MAX_WAIT }
+    }
+
     /// Returns the error at the end of the wait: `failure`, marked as specific to kubewarm if the read is forwarded.
     fn with(self, failure: StatusError) -> StatusError {
         if self.is_forwarded { failure.specific_to_cache() } else { failure }
