@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::authorizer::WebhookAuthorizer;
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::{Profile, message};
-use crate::world::{Outcome, World};
+use crate::world::{Outcome, SOON, World};
 
 /// The documented limit from a changed rule to the status: a review every 20 s, the request, and
 /// the write.
@@ -132,6 +132,25 @@ fn each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_print
     tenant.await_condition("Authorized", "True", None, NOTICED)?;
     let found = tenant.read()?;
     assert_eq!(found["status"]["access"].get("excessCompleteness"), None, "{found:#}");
+    Ok(())
+}
+
+#[test]
+fn a_paused_profile_is_checked_too() -> Outcome {
+    let world = World::lease()?;
+    let team = world.namespace("team")?;
+    let _operator = Operator::start(&world)?;
+    let spec =
+        |mode: &str| format!("{{mode: {mode}, targets: [{{name: a, resource: configmaps}}]}}");
+    let profile = Profile::apply(&world, &team, "own", &spec("Active"))?;
+    profile.await_manifests()?;
+    profile.grant()?;
+    profile.await_condition("Ready", "True", None, SOON)?;
+    Profile::apply(&world, &team, "own", &spec("Paused"))?;
+    profile.await_condition("Ready", "Unknown", Some("Paused"), SOON)?;
+    world.cluster.run(["delete", "rolebinding", "--all", "-n", &team])?;
+    let of = ["list", "watch"].map(|verb| format!("{team}//configmaps/{verb}"));
+    profile.await_that(SOON, lacks(&of))?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::abuse;
 use crate::api::{Served, Server, account, api_kubectl, let_read};
@@ -22,6 +23,8 @@ use crate::world::{Failure, Outcome, SOON, World, eventually};
 
 /// Timeout for the end of a revoked permission: decisions count for 10 s.
 const REVOKED: Duration = Duration::from_secs(15);
+/// A connection stays open after its answer, so the test reads for this time.
+const ANSWERED: Duration = Duration::from_secs(10);
 /// The number of random requests, which take about 20 s. The test in `slow/replay.rs` sends many more.
 const RANDOM_REQUESTS: usize = 2_000;
 /// Targets for reads of the whole cluster, in the operator's namespace, in addition to
@@ -88,9 +91,9 @@ struct ReadFixture {
 }
 
 impl ReadFixture {
-    fn start() -> Result<Self, Failure> {
+    fn start(flags: &[&str]) -> Result<Self, Failure> {
         let world = World::lease()?;
-        let served = Served::start(&world, &[])?;
+        let served = Served::start(&world, flags)?;
         Operator::grant_reading(&world)?;
         world.define_parts()?;
         world.cluster.apply(replay::DEFINITIONS)?;
@@ -111,24 +114,28 @@ impl ReadFixture {
     }
 }
 
-/// Sends random requests to kubewarm and the API server.
-pub(crate) fn random_requests_match_the_api_servers_answers(count: usize) -> Outcome {
-    let scene = ReadFixture::start()?;
+/// Sends random requests to kubewarm with these flags, and to the API server.
+pub(crate) fn random_requests_match_the_api_servers_answers(
+    count: usize,
+    flags: &[&str],
+) -> Outcome {
+    let scene = ReadFixture::start(flags)?;
     let ReadFixture { api, reads, token, .. } = &scene;
-    replay_random(&Players { api, reads, token }, &scene.a, count)
+    replay_random(&Players { api, reads, token, forwards: !flags.is_empty() }, &scene.a, count)
 }
 
 #[test]
 fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
-    let scene = ReadFixture::start()?;
+    let scene = ReadFixture::start(&[])?;
     let ReadFixture { api, reads, token, .. } = &scene;
-    let players = Players { api, reads, token };
+    let players = Players { api, reads, token, forwards: false };
     replay(&players, &scene.a)?;
     replay_random(&players, &scene.a, RANDOM_REQUESTS)?;
     discovery_of_a_profile_has_the_same_order(&scene)?;
     lists_and_watches_are_in_one_order(&scene)?;
     only_the_cache_sends_these_headers_and_errors(&scene)?;
     pages_have_one_version(&scene)?;
+    a_watch_by_websocket_is_an_ordinary_watch(&scene)?;
     kubectl_reads_from_the_cache(&scene)?;
     indexed::objects_are_selected(&scene.world, &scene.served, (api, reads), token, &scene.a)?;
     openapi::is_not_served(&scene.world, &scene.served, (api, reads), token)?;
@@ -149,6 +156,24 @@ fn reads_match_the_api_servers_answers_and_authorization() -> Outcome {
         b: &scene.b,
     })?;
     the_status_contains_read_latencies(&scene)
+}
+
+/// docs/reading.md names this difference: the API server answers 101.
+fn a_watch_by_websocket_is_an_ordinary_watch(scene: &ReadFixture) -> Outcome {
+    let ReadFixture { served, token, a, .. } = scene;
+    let request = format!(
+        "GET /api/v1/namespaces/{a}/configmaps?watch=true&timeoutSeconds=1 HTTP/1.1\r\nHost: x\r\n\
+         Authorization: Bearer {token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    let peer = abuse::Peer::of(served, token)?;
+    let answer = Runtime::new()?.block_on(peer.send(request.as_bytes(), ANSWERED));
+    let answer = answer.map_err(|fault| fault.to_string())?.ok_or("no answer")?;
+    assert_eq!(answer.code, 200, "{answer:?}");
+    assert!(!answer.head.contains("upgrade: websocket"), "{answer:?}");
+    let body = String::from_utf8_lossy(&answer.body);
+    assert!(body.contains(r#"{"type":"ADDED","object":{"#), "{body}");
+    Ok(())
 }
 
 /// kubewarm writes latencies only with another change of the status. The earlier tests changed the

@@ -215,14 +215,83 @@ fn every_response_contains_every_object() -> Outcome {
             scene.compare(&path, accept)?;
         }
     }
-    scene.compare(&format!("{revisions}/lone"), PROTOBUF)?;
+    for path in [&format!("{revisions}/lone"), &revisions, &format!("{revisions}?limit=5")] {
+        scene.compare(path, PROTOBUF)?;
+    }
+    for path in [&*odds, &nests, &revisions, crds] {
+        other_ways_to_list_have_every_object(&scene, path)?;
+    }
     let indexed = format!("{odds}?fieldSelector=index.kubewarm.io/color%3Dred");
     let indexed = comparable(&scene.reads.get(&scene.token, &indexed)?);
     assert_eq!(indexed, comparable(&scene.api.get(&scene.token, &odds)?));
     kubectl_prints_every_object(&scene)?;
     watches_send_every_object(&scene, &[&odds, &revisions])?;
     a_cell_that_cannot_be_computed_is_empty(&scene)?;
+    a_definition_with_a_deep_schema_is_watched(&scene)?;
     a_name_that_is_not_utf8_is_served(&scene)
+}
+
+/// Lists in pages, at an exact version, compressed, and from one profile.
+fn other_ways_to_list_have_every_object(scene: &UnusualFixture, path: &str) -> Outcome {
+    let UnusualFixture { api, reads, token, .. } = scene;
+    let bearer = format!("Bearer {token}");
+    for accept in [TABLE, "application/json"] {
+        let all = api.get_as(token, path, accept)?;
+        let own = reads.get_as(token, path, accept)?;
+        let version = &list_metadata(&own, "resourceVersion")?;
+        let exact = format!("?resourceVersion={version}&resourceVersionMatch=Exact");
+        let of_profile = format!("/profiles/{NAMESPACE}/unusual{path}");
+        for ours in [format!("{path}{exact}"), of_profile] {
+            let ours = reads.get_as(token, &ours, accept)?;
+            assert_eq!((ours.code, comparable(&ours)), (200, comparable(&all)), "{path}");
+        }
+        let headers =
+            [("authorization", &*bearer), ("accept", accept), ("accept-encoding", "gzip")];
+        let packed = reads.ask("GET", path, &headers)?;
+        assert_eq!(comparable(&packed), comparable(&all), "{path}");
+        let next = |server: &Server| {
+            let first = server.get_as(token, &format!("{path}?limit=1"), accept)?;
+            let next = list_metadata(&first, "continue")?;
+            server.get_as(token, &format!("{path}?limit=1&continue={next}"), accept)
+        };
+        assert_eq!(comparable(&next(reads)?), comparable(&next(api)?), "{path}");
+    }
+    Ok(())
+}
+
+/// A member of a list's metadata. `serde_json` cannot parse each list.
+fn list_metadata(list: &HttpReply, member: &str) -> Result<String, Failure> {
+    let start = format!("\"{member}\":\"");
+    let (_, rest) = list.text.split_once(&start).ok_or_else(|| format!("no {member}: {list:?}"))?;
+    Ok(rest.split('"').next().unwrap_or_default().to_owned())
+}
+
+fn a_definition_with_a_deep_schema_is_watched(scene: &UnusualFixture) -> Outcome {
+    let UnusualFixture { world, api, reads, token, .. } = scene;
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=1\
+                &fieldSelector=metadata.name%3Dnests.example.com&";
+    let mut pairs = Vec::new();
+    for accept in [TABLE, "application/json"] {
+        let path = format!("{path}{INITIAL}");
+        pairs.push((reads.watch(token, &path, accept)?, api.watch(token, &path, accept)?));
+    }
+    world.cluster.run(["label", "crd", "nests.example.com", "more=1"])?;
+    for (ours, theirs) in &pairs {
+        eventually(SOON, || {
+            let both = [ours, theirs].map(|watch| {
+                let frames = watch.frames().into_iter();
+                let frames = frames.map(|frame| String::from_utf8_lossy(&frame).into_owned());
+                frames.filter(|frame| !frame.contains("BOOKMARK")).collect::<Vec<_>>()
+            });
+            let types = both.each_ref().map(|frames| {
+                frames.iter().map(|frame| frame.split(',').next()).collect::<Vec<_>>()
+            });
+            let are_equal = both[0].len() == 2 && types[0] == types[1];
+            let has_names = both[0].iter().all(|frame| frame.contains("nests.example.com"));
+            if are_equal && has_names { Ok(()) } else { Err(format!("{both:#?}").into()) }
+        })?;
+    }
+    Ok(())
 }
 
 fn kubectl_prints_every_object(scene: &UnusualFixture) -> Outcome {

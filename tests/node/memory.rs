@@ -117,7 +117,24 @@ fn survivor(release: &NodeRelease<'_>, before: &[Pod]) -> Result<Pod, Failure> {
     assert_eq!(after, before, "the container was killed");
     let [pod] = <[Pod; 1]>::try_from(after).map_err(|all| format!("{all:?}"))?;
     assert_eq!(pod.restarts, 0, "{pod:?}");
+    let swapped = swapped_kib()?;
+    assert!(!swapped.is_empty() && swapped.iter().all(|kib| *kib == 0), "swapped: {swapped:?} KiB");
     Ok(pod)
+}
+
+/// The memory of each kubewarm process that the kernel has moved to swap, in KiB.
+fn swapped_kib() -> Result<Vec<u64>, Failure> {
+    let mut swapped = Vec::new();
+    for process in std::fs::read_dir("/proc")? {
+        // A process may end while it is read.
+        let Ok(status) = std::fs::read_to_string(process?.path().join("status")) else { continue };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        if field("Name:").is_some_and(|name| name.trim() == "kubewarm") {
+            let kib = field("VmSwap:").and_then(|text| text.trim().strip_suffix(" kB"));
+            swapped.push(kib.ok_or("no VmSwap")?.parse()?);
+        }
+    }
+    Ok(swapped)
 }
 
 /// Creates the objects. Their text is random, so compression saves little.

@@ -89,7 +89,7 @@ fn every_builtin_kind_is_equal_in_both_encodings() -> Outcome {
     let grant = ["--clusterrole=cluster-admin", "--serviceaccount=default:writer"];
     world.cluster.run([&["create", "clusterrolebinding", "writer"][..], &grant].concat())?;
     let (api, reads) = (Server::api(&world)?, served.server()?);
-    let players = Players { api: &api, reads: &reads, token: &token };
+    let players = Players { api: &api, reads: &reads, token: &token, forwards: false };
     let kinds = discover(&players)?;
     assert!(kinds.len() >= FEWEST, "{} kinds", kinds.len());
     warm(&world, &kinds)?;

@@ -65,6 +65,8 @@ pub(super) struct ReplayRequest {
     /// Whether the client accepts gzip.
     pub(super) gzip: bool,
     pub(super) agent: Option<&'static str>,
+    /// One more header.
+    pub(super) header: Option<(&'static str, &'static str)>,
     /// The differences that the answers may have.
     pub(super) but: Vec<Difference>,
 }
@@ -363,6 +365,7 @@ pub(super) fn get(path: String, accept: &'static str, but: &[Difference]) -> Rep
         accept,
         gzip: false,
         agent: None,
+        header: None,
         but: but.to_vec(),
     }
 }
@@ -747,6 +750,11 @@ fn credentials(settings: &str) -> Vec<ReplayRequest> {
                 ..get(path, KUBECTL, &[&but[..], &[Ages]].concat())
             });
         }
+    }
+    for name in ["impersonate-user", "x-remote-user"] {
+        let header = Some((name, "admin"));
+        let but = [LISTED, &[Impersonation]].concat();
+        all.push(ReplayRequest { header, ..get(settings.to_owned(), ANY, &but) });
     }
     all
 }

@@ -17,6 +17,7 @@ pub(crate) enum Difference {
     ForgottenVersion,
     FutureVersion,
     HeadRequests,
+    Impersonation,
     ListVersion,
     MediaTypes,
     NoNumber,
@@ -41,6 +42,7 @@ impl Difference {
         Self::ForgottenVersion,
         Self::FutureVersion,
         Self::HeadRequests,
+        Self::Impersonation,
         Self::ListVersion,
         Self::MediaTypes,
         Self::NoNumber,
@@ -66,6 +68,7 @@ impl Difference {
             Self::ForgottenVersion => "forgotten version",
             Self::FutureVersion => "future version",
             Self::HeadRequests => "HEAD",
+            Self::Impersonation => "impersonation",
             Self::ListVersion => "list version",
             Self::MediaTypes => "media types",
             Self::NoNumber => "no number",
@@ -147,6 +150,7 @@ impl Difference {
                 }
             }
             Self::HeadRequests => decided(ours, theirs, 405, &[200, 400, 404, 406, 422, 500, 504]),
+            Self::Impersonation => replace_if(is_impersonation, ours, theirs),
             Self::NoNumber => decided(ours, theirs, 400, &[500]),
             Self::OneToken => replace_if(has_other_token, ours, theirs),
             Self::OnlyReads => replace_if(is_no_read, ours, theirs),
@@ -182,6 +186,14 @@ fn is_anonymous(ours: &Answer, theirs: &Answer) -> bool {
 
 fn is_checked_first(ours: &Answer, theirs: &Answer) -> bool {
     theirs.code == 401 && matches!(ours.code, 400 | 404 | 406 | 421 | 422)
+}
+
+fn is_impersonation(ours: &Answer, theirs: &Answer) -> bool {
+    const OURS: [u16; 8] = [400, 401, 403, 404, 405, 406, 421, 422];
+    // Without a user, groups are an error of the API server. A HEAD answer has no message.
+    let is_without_user = theirs.message().contains("without impersonating a user");
+    let is_refused = matches!(theirs.code, 401 | 403 | 500) || is_without_user;
+    is_refused && OURS.contains(&ours.code)
 }
 
 fn has_other_token(ours: &Answer, _theirs: &Answer) -> bool {

@@ -42,6 +42,16 @@ const METHODS: &[&str] =
 
 const AGENTS: &[&str] = &["curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11)", "kubectl/v1.36.4", ""];
 
+/// Headers that name another user, or belong to one connection. The token may impersonate no user.
+const HEADERS: &[(&str, &str)] = &[
+    ("impersonate-user", "admin"),
+    ("impersonate-group", "system:masters"),
+    ("x-remote-user", "admin"),
+    ("x-remote-group", "system:masters"),
+    ("connection", "authorization"),
+    ("te", "trailers"),
+];
+
 /// A parameter, and some of its values.
 const PARAMETERS: &[(&str, &[&str])] = &[
     (
@@ -131,7 +141,9 @@ pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
         if is_other { others[rng.usize(..others.len())] } else { Authorization::Token };
     but.extend(authorization.differences());
     let gzip = rng.u8(..16) == 0;
-    ReplayRequest { method, authorization, gzip, agent, but, ..get(path, accept, &[]) }
+    let header = (rng.u8(..8) == 0).then(|| HEADERS[rng.usize(..HEADERS.len())]);
+    but.extend(header.filter(|(name, _)| name.starts_with("impersonate-")).map(|_| Impersonation));
+    ReplayRequest { method, authorization, gzip, agent, header, but, ..get(path, accept, &[]) }
 }
 
 fn change(rng: &mut Rng, path: &str) -> String {

@@ -62,6 +62,8 @@ pub(crate) struct Players<'a> {
     pub(crate) api: &'a Server,
     pub(crate) reads: &'a Server,
     pub(crate) token: &'a str,
+    /// Whether kubewarm forwards requests, which then need a bearer token.
+    pub(crate) forwards: bool,
 }
 
 /// The differences that occurred, and the answers with differences that have no name.
@@ -109,6 +111,7 @@ impl Players<'_> {
         headers.push(("accept", request.accept));
         headers.extend(request.gzip.then_some(("accept-encoding", "gzip")));
         headers.extend(request.agent.map(|agent| ("user-agent", agent)));
+        headers.extend(request.header);
         let ask = |server: &Server| server.ask(request.method, path, &headers);
         Ok([ask(self.reads)?, ask(self.api)?])
     }
@@ -124,7 +127,7 @@ impl Players<'_> {
 pub(crate) fn replay(players: &Players<'_>, a: &str) -> Outcome {
     let requests = requests(a);
     let parts = |it: &ReplayRequest| {
-        (it.method, it.path.clone(), it.authorization, it.accept, it.gzip, it.agent)
+        (it.method, it.path.clone(), it.authorization, it.accept, it.gzip, it.agent, it.header)
     };
     let distinct: BTreeSet<_> = requests.iter().map(parts).collect();
     assert_eq!(distinct.len(), requests.len(), "two requests are equal");

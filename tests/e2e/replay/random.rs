@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::authorization::Authorization;
 use super::corpus::{ReplayRequest, in_protobuf};
 use super::{Answer, HEADERS, Players, SOON_SAME, grammar, must_match};
 use crate::api::HttpReply;
@@ -22,7 +23,8 @@ pub(crate) fn replay_random(players: &Players<'_>, a: &str, count: usize) -> Out
     let seed = number("REPLAY_SEED")?.unwrap_or(SEED);
     let count = number("REPLAY_REQUESTS")?.map_or(Ok(count), usize::try_from)?;
     let mut rng = fastrand::Rng::with_seed(seed);
-    let drawn: Vec<_> = (0..count).map(|_| grammar::draw(&mut rng, a)).collect();
+    let mut drawn: Vec<_> = (0..count).map(|_| grammar::draw(&mut rng, a)).collect();
+    drawn.retain(|it| !players.forwards || it.authorization == Authorization::Token);
     let protobuf = in_protobuf(&drawn);
     let requests: Vec<_> = drawn.into_iter().chain(protobuf).collect();
     let (next, unnamed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));

@@ -4,8 +4,15 @@ use crate::reads::random_requests_match_the_api_servers_answers;
 use crate::world::Outcome;
 
 const REQUESTS: usize = 20_000;
+/// Each forwarded request is a second one at the API server.
+const FORWARDED: usize = 5_000;
 
 #[test]
 fn many_random_requests_match_the_api_servers_answers() -> Outcome {
-    random_requests_match_the_api_servers_answers(REQUESTS)
+    random_requests_match_the_api_servers_answers(REQUESTS, &[])
+}
+
+#[test]
+fn random_requests_match_with_forwarding() -> Outcome {
+    random_requests_match_the_api_servers_answers(FORWARDED, &["--forward"])
 }
