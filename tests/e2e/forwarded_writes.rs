@@ -1,14 +1,17 @@
 //! `--forward`: writes that the API server itself authenticates, connections that break during a write, and
 //! the list of forwarded reads.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testbed::GoClients;
 
-use crate::api::{Served, Server, account, bind};
+use crate::api::{Served, Server, account, bind, kubeconfig};
 use crate::cutter;
 use crate::figures::Exposition;
 use crate::operator::Operator;
@@ -117,4 +120,62 @@ fn a_connection_that_breaks_during_a_write_breaks_the_clients_connection_too() -
         201 | 409 => Ok(()),
         code => Err(format!("code {code}").into()),
     })
+}
+
+/// Events that client-go's recorder sends, and the number after which the connection breaks.
+const EVENTS: usize = 20;
+const BREAKS_AFTER: usize = 5;
+/// How long each connection breaks at its next request. The recorder repeats a failed Event after up to 10 s.
+const BROKEN: Duration = Duration::from_secs(1);
+
+/// A program that ends with this value.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// client-go's recorder gives up an Event whose creation gets a `Status`, and repeats it after a broken connection.
+#[test]
+fn no_event_of_a_recorder_is_lost_when_connections_break() -> Outcome {
+    let world = World::lease()?;
+    let is_armed = Arc::new(AtomicBool::new(false));
+    Operator::grant_rights(&world)?;
+    let through = cutter::breaker(&world, &is_armed)?;
+    let served = Served::start_through(&world, &through, &["--forward"])?;
+    let namespace = world.namespace("team")?;
+    let token = account(&world, &namespace, "recorder")?;
+    bind(&world, "cluster-admin", (&namespace, "recorder"), Some(&namespace))?;
+    let kubeconfig = kubeconfig(&world, &served.url()?, served.authority(), &token)?;
+    let mut recorder = Command::new(GoClients::locate_or_build()?.program("record"))
+        .args(["-namespace", &namespace, "-count", &EVENTS.to_string()])
+        .arg(kubeconfig)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let output = recorder.stdout.take().ok_or("no output")?;
+    let _recorder = Killed(recorder);
+    for (number, line) in BufReader::new(output).lines().take(EVENTS).enumerate() {
+        line?;
+        if number == BREAKS_AFTER {
+            is_armed.store(true, Ordering::SeqCst);
+            sleep(BROKEN);
+            is_armed.store(false, Ordering::SeqCst);
+        }
+    }
+    let (api, path) = (Server::api(&world)?, format!("/api/v1/namespaces/{namespace}/events"));
+    let path = format!("{path}?fieldSelector=reason%3DRecorded");
+    eventually(SOON, || {
+        let events = api.get(&token, &path)?.json();
+        match events["items"].as_array().map_or(0, Vec::len) {
+            EVENTS => Ok(()),
+            count => Err(format!("{count} of {EVENTS} events").into()),
+        }
+    })?;
+    let broken = ["handler=\"forward\"", "code=\"none\""];
+    await_requests(&served, &broken, 0.5)
 }

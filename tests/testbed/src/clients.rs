@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::module::Module;
 
 /// The files of the Go module, relative to `tests/clients`.
-const FILES: [(&str, &str); 22] = [
+const FILES: [(&str, &str); 23] = [
     ("go.mod", include_str!("../../clients/go.mod")),
     ("go.sum", include_str!("../../clients/go.sum")),
     ("apply/main.go", include_str!("../../clients/apply/main.go")),
@@ -27,17 +27,19 @@ const FILES: [(&str, &str); 22] = [
     ("protobuf/tables.go", include_str!("../../clients/protobuf/tables.go")),
     ("protobuf/types.go", include_str!("../../clients/protobuf/types.go")),
     ("protobuf/values.go", include_str!("../../clients/protobuf/values.go")),
+    ("record/main.go", include_str!("../../clients/record/main.go")),
     ("requestinfo/main.go", include_str!("../../clients/requestinfo/main.go")),
     ("warmstart/main.go", include_str!("../../clients/warmstart/main.go")),
 ];
 
 /// Each program, and the Go package that it is built from.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("apply", "./apply"),
     ("follow", "./follow"),
     ("manager", "./manager"),
     ("promlint", "./promlint"),
     ("protobuf", "./protobuf"),
+    ("record", "./record"),
     ("requestinfo", "./requestinfo"),
     ("warmstart", "./warmstart"),
 ];
@@ -54,7 +56,7 @@ const MODULE: Module<'_> = Module {
 ///
 /// `follow` compares informers of kubewarm with the API server, and `promlint` lints metrics. `protobuf`
 /// prints field tables and random objects of the built-in kinds. `requestinfo` prints the attributes that the API
-/// server authorizes. `apply` applies what it has read. `manager` and `warmstart` are examples of controllers.
+/// server authorizes. `apply` applies what it has read, and `record` records Events. `manager` and `warmstart` are examples of controllers.
 #[derive(Debug, Clone)]
 pub struct GoClients {
     folder: PathBuf,
