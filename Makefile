@@ -16,14 +16,14 @@ demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do no
 # is split by path: tests below `slow::` take minutes or need Prometheus.
 CHECK_PROGRAMS := repository protocol corpus
 TEST_PROGRAMS := e2e e2e_rights lifecycle
-SLOW_PROGRAMS := chart image node prometheus soak
+SLOW_PROGRAMS := chart image node prometheus soak oracle
 programs = $(addprefix --test ,$(1))
 
 check: ## Format, clippy, unit and protocol tests
 	@tests/prerequisites.sh cargo gcc
 	cargo fmt --all --check
 	cargo clippy --all-targets --locked -- -D warnings
-	cargo clippy --test soak --locked -- -D warnings
+	cargo clippy --test soak --test oracle --locked -- -D warnings
 	cargo test --locked --lib --bins $(call programs,$(CHECK_PROGRAMS))
 
 # End-to-end tests mostly wait. After them, `e2e_rights` compares the operators' requests with the shipped
@@ -34,14 +34,15 @@ test: has-go check lint ## `check`, and everything on a real control plane that 
 
 E2E_THREADS ?= 6
 
-test-all: has-all test slow ## `test`, and what is slow: a real node, both Helm versions, the image, churn, a soak
+test-all: has-all test slow ## `test`, and what is slow: a real node, both Helm versions, the image, churn, a soak, the oracle
 
 slow: has-all test-image ## The rest of `test-all`
-	cargo test --locked $(call programs,$(filter-out soak,$(SLOW_PROGRAMS)))
+	cargo test --locked $(call programs,$(filter-out soak oracle,$(SLOW_PROGRAMS)))
 	# A race of milliseconds: load from other tests would decide it.
 	cargo test --locked --test e2e slow::claims
 	RUST_TEST_THREADS=4 cargo test --locked --test e2e slow:: -- --skip slow::claims
-	SOAK_MINUTES=10 cargo test --locked --test soak
+	SOAK_MINUTES=5 cargo test --locked --test soak
+	ORACLE_SEEDS=5 cargo test --locked --test oracle
 
 lint: ## rustdoc without warnings; licences and sources of all crates
 	@tests/prerequisites.sh cargo gcc
@@ -96,6 +97,11 @@ soak: ## Churn on an API server that restarts, freezes and is edited (SOAK_MINUT
 	@tests/prerequisites.sh cargo gcc go
 	cargo test --locked --test soak
 
+# Each seed takes 2 or 4 minutes. The records are in target/tmp/oracle; ORACLE_JUDGE=1 judges them again.
+oracle: ## Compare each answer with etcd's history while faults are injected (SEEDS=20, FIRST=1)
+	@tests/prerequisites.sh cargo gcc go
+	ORACLE_SEEDS=$(or $(SEEDS),20) ORACLE_FIRST=$(or $(FIRST),1) cargo test --locked --test oracle
+
 # What it finds is in crates/kubewarm-wire/corpus, and fails `make check` until it is fixed.
 fuzz: ## Decode randomly damaged protobuf (FUZZ_MINUTES=60)
 	@tests/prerequisites.sh cargo gcc
@@ -117,4 +123,4 @@ has-go:
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool buildah containerd runc /usr/lib/cni/bridge iptables ip
 
-.PHONY: help demo check test test-all slow lint fmt generate image test-image package krew picture soak fuzz bench bench-scale has-go has-all
+.PHONY: help demo check test test-all slow lint fmt generate image test-image package krew picture soak oracle fuzz bench bench-scale has-go has-all

@@ -307,7 +307,8 @@ impl Served {
     /// Starts an operator with the shipped permissions, including the permissions for reads.
     pub(crate) fn start(world: &World, more: &[&str]) -> Result<Self, Failure> {
         let rights = file("deploy/read-api.yaml");
-        let served = Self::launch(world, more, |arguments| Operator::start_with(world, arguments))?;
+        let served =
+            Self::launch(world, "reads", more, |arguments| Operator::start_with(world, arguments))?;
         world.cluster.run(["apply", "-f", &rights.to_string_lossy()])?;
         Ok(served)
     }
@@ -316,7 +317,7 @@ impl Served {
     /// callers' requests, every caller could do everything.
     pub(crate) fn start_as_administrator(world: &World, more: &[&str]) -> Result<Self, Failure> {
         Operator::grant_rights(world)?;
-        Self::launch(world, more, |arguments| {
+        Self::launch(world, "reads", more, |arguments| {
             Operator::run(world, "kubewarm", world.cluster.kubeconfig(), arguments)
         })
     }
@@ -327,10 +328,18 @@ impl Served {
         kubeconfig: &Path,
         more: &[&str],
     ) -> Result<Self, Failure> {
+        Self::start_replica(world, "kubewarm", kubeconfig, more)
+    }
+
+    /// The same, as the pod `pod`, with a certificate of its own.
+    pub(crate) fn start_replica(
+        world: &World,
+        pod: &str,
+        kubeconfig: &Path,
+        more: &[&str],
+    ) -> Result<Self, Failure> {
         world.cluster.run(["apply", "-f", &file("deploy/read-api.yaml").to_string_lossy()])?;
-        Self::launch(world, more, |arguments| {
-            Operator::run(world, "kubewarm", kubeconfig, arguments)
-        })
+        Self::launch(world, pod, more, |arguments| Operator::run(world, pod, kubeconfig, arguments))
     }
 
     /// Starts an operator with only the permissions that its `ServiceAccount` has at the moment.
@@ -339,15 +348,16 @@ impl Served {
         pod: &str,
         more: &[&str],
     ) -> Result<Self, Failure> {
-        Self::launch(world, more, |arguments| Operator::launch(world, pod, arguments))
+        Self::launch(world, "reads", more, |arguments| Operator::launch(world, pod, arguments))
     }
 
     fn launch(
         world: &World,
+        certificate: &str,
         more: &[&str],
         start: impl FnOnce(&[&str]) -> Result<Operator, Failure>,
     ) -> Result<Self, Failure> {
-        let authority = world.cluster.folder().join("reads.crt");
+        let authority = world.cluster.folder().join(format!("{certificate}.crt"));
         let pem = certify(&authority)?;
         let key = authority.with_extension("key");
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
@@ -400,10 +410,15 @@ impl Served {
 
     /// A `kube` client of the read API with this token.
     pub(crate) fn client(&self, token: &str) -> Result<Client, Failure> {
-        let mut config = Config::new(format!("https://{}", self.address()?).parse()?);
+        Ok(Client::try_from(self.config(token)?)?)
+    }
+
+    /// The configuration of such a client.
+    pub(crate) fn config(&self, token: &str) -> Result<Config, Failure> {
+        let mut config = Config::new(self.url()?.parse()?);
         config.root_cert = Some(vec![pem::der(&self.pem)?]);
         config.auth_info.token = Some(token.to_owned().into());
-        Ok(Client::try_from(config)?)
+        Ok(config)
     }
 
     /// Returns kubectl, configured for the read API with only this token.

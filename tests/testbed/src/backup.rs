@@ -49,17 +49,25 @@ impl ControlPlane {
     /// # Errors
     /// When etcd does not answer.
     pub fn compact(&self) -> Result<()> {
+        let revision = self.etcd_revision()?;
+        run(self.etcdctl().args(["compact", "--physical", &revision])).map(drop)
+    }
+
+    /// The revision of etcd's last write.
+    ///
+    /// # Errors
+    /// When etcd does not answer.
+    pub fn etcd_revision(&self) -> Result<String> {
         // Each response of etcd contains the revision. A read of a key that does not exist is the cheapest
         // request.
         let answer = run(self.etcdctl().args(["get", "none", "--write-out=fields"]))?;
-        let revision = answer
-            .lines()
-            .find_map(|line| line.strip_prefix("\"Revision\" : "))
-            .unwrap_or_default();
-        run(self.etcdctl().args(["compact", "--physical", revision])).map(drop)
+        let revision = answer.lines().find_map(|line| line.strip_prefix("\"Revision\" : "));
+        Ok(revision.unwrap_or_default().to_owned())
     }
 
-    fn etcdctl(&self) -> Command {
+    /// An `etcdctl` command for the control plane's etcd. Add arguments and run it.
+    #[must_use]
+    pub fn etcdctl(&self) -> Command {
         let mut command = Command::new(self.tools().program("etcdctl"));
         command.arg(format!("--endpoints={}", self.etcd_url()));
         command
