@@ -2,6 +2,7 @@
 
 use crate::{
     cluster::Cluster,
+    consistency,
     corpus::{Corpus, Shape},
     forwarded_writes, informers, load, operator,
     programs::Programs,
@@ -85,6 +86,7 @@ async fn measure(
         start(plan.rounds, programs, samples).await?;
         full_informers(plan.rounds, programs, samples).await?;
         idle_informers(programs, samples).await?;
+        consistencies(programs, samples).await?;
     }
     Ok(())
 }
@@ -190,5 +192,21 @@ pub async fn idle_informers(programs: &Programs, samples: &mut Samples) -> Resul
     informers::create_idle(cluster.client()).await?;
     informers::measure_idle(&cluster, programs, samples).await?;
     tracing::info!("measured 2,000 idle informers");
+    Ok(())
+}
+
+/// Measures what each consistency of reads costs, on a control plane of its own. It runs once, because it takes eight
+/// minutes.
+///
+/// # Errors
+///
+/// If a step fails.
+pub async fn consistencies(programs: &Programs, samples: &mut Samples) -> Result<()> {
+    fs::create_dir_all(&programs.logs)?;
+    let cluster = Cluster::start().await?;
+    operator::install(cluster.client(), &programs.kubewarm).await?;
+    consistency::create(cluster.client()).await?;
+    consistency::measure(&cluster, programs, samples).await?;
+    tracing::info!("measured consistencies");
     Ok(())
 }

@@ -52,7 +52,7 @@ use FigureTarget::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 64] = [
+pub const FIGURES: [Figure; 74] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -472,6 +472,74 @@ pub const FIGURES: [Figure; 64] = [
         unit: " %",
         source: Source::Median("idle.core_share", 100.0),
         command: "idle",
+    },
+    milliseconds(
+        "`Strict` GET of a store of 200 objects, `--forward`, p99",
+        60.0,
+        "consistency.forwarded.200.get.p99_seconds",
+        "consistency",
+    ),
+    milliseconds(
+        "the same, LIST: additional time compared with the API server",
+        60.0,
+        "consistency.forwarded.200.list.more_seconds",
+        "consistency",
+    ),
+    Figure {
+        name: "the same, GET without `--forward`",
+        target: FigureTarget::None,
+        target_with_status: None,
+        unit: " ms",
+        source: Source::Median("consistency.strict.200.get.p99_seconds", 1000.0),
+        command: "consistency",
+    },
+    milliseconds(
+        "`Strict` GET of a store of 2,000 objects, `--forward`, p99",
+        60.0,
+        "consistency.forwarded.2000.get.p99_seconds",
+        "consistency",
+    ),
+    milliseconds(
+        "the same, LIST: additional time compared with the API server",
+        60.0,
+        "consistency.forwarded.2000.list.more_seconds",
+        "consistency",
+    ),
+    Figure {
+        name: "the same, GET without `--forward`",
+        target: FigureTarget::None,
+        target_with_status: None,
+        unit: " ms",
+        source: Source::Median("consistency.strict.2000.get.p99_seconds", 1000.0),
+        command: "consistency",
+    },
+    milliseconds(
+        "`Strict` GET of a store of 50,000 objects, `--forward`, p99",
+        60.0,
+        "consistency.forwarded.50000.get.p99_seconds",
+        "consistency",
+    ),
+    milliseconds(
+        "the same, LIST: additional time compared with the API server",
+        60.0,
+        "consistency.forwarded.50000.list.more_seconds",
+        "consistency",
+    ),
+    Figure {
+        name: "the same, GET without `--forward`",
+        target: FigureTarget::None,
+        target_with_status: None,
+        unit: " ms",
+        source: Source::Median("consistency.strict.50000.get.p99_seconds", 1000.0),
+        command: "consistency",
+    },
+    Figure {
+        name: "refused reads of all consistencies",
+        target: AtMost(0.0),
+        target_with_status: None,
+        unit: "",
+        source: Source::Median("consistency.all_refused", 1.0),
+        command: "consistency",
     },
 ];
 

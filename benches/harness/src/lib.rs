@@ -10,7 +10,8 @@
 //!                        ├──► peer (Go)        informers of client-go and controller-runtime
 //!                        ├──► kubewarm run     the operator itself (operator, informers), and its
 //!                        │                     responses next to the API server's (reads,
-//!                        │                     load_client, watchers, forwarded_writes)
+//!                        │                     load_client, watchers, forwarded_writes,
+//!                        │                     consistency)
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
@@ -21,6 +22,7 @@ pub mod all;
 pub mod call;
 pub mod child;
 pub mod cluster;
+mod consistency;
 pub mod corpus;
 pub mod custom;
 pub mod drain;

@@ -109,6 +109,8 @@ enum Command {
     Informers,
     /// Measure the operator with 2,000 idle informers, on a control plane of its own.
     Idle,
+    /// Measure reads of each consistency, on a control plane of its own.
+    Consistency,
     /// Measure how the operator grows with objects, watches and profiles, at a scripted server.
     Scale(ScaleLimits),
     /// Run the scripted server. It prints its address, and answers commands on standard input.
@@ -209,6 +211,11 @@ async fn main() -> Result<()> {
         Command::Idle => {
             let mut samples = Samples::default();
             all::idle_informers(&programs, &mut samples).await?;
+            subject::reply(&samples).await
+        }
+        Command::Consistency => {
+            let mut samples = Samples::default();
+            all::consistencies(&programs, &mut samples).await?;
             subject::reply(&samples).await
         }
         Command::Scale(limits) => scale::run(&limits, &programs).await,

@@ -91,11 +91,20 @@ async fn established(client: &Client, name: &str) -> Result<()> {
 ///
 /// If the server refuses it.
 pub async fn declare(client: &Client, name: &str, targets: &[Value]) -> Result<()> {
+    declare_spec(client, name, &json!({ "targets": targets })).await
+}
+
+/// Creates a profile with this `spec` in the operator's namespace.
+///
+/// # Errors
+///
+/// If the server refuses it.
+pub async fn declare_spec(client: &Client, name: &str, spec: &Value) -> Result<()> {
     let profile = json!({
         "apiVersion": "kubewarm.io/v1alpha1",
         "kind": "CacheProfile",
         "metadata": {"name": name},
-        "spec": {"targets": targets},
+        "spec": spec,
     });
     load::create(client, PROFILES, &profile).await
 }

@@ -113,6 +113,10 @@ const NOTES: &str = "
 - *Watches*: the same account opens 1,000 watches, each on its own connection, first at kubewarm
   and then at the API server. Each watch receives 200 changes, which contain their time of writing. One thread of the bench reads all
   watches. An idle watch is measured before the first change.
+- *`Strict` reads*: configmaps in three namespaces. One write of a Lease precedes each read, or 100 Leases are written a
+  second; the row shows the worse. Each kind of read is measured for 10 s or 500 reads, on new connections that are open
+  before. *Refused reads* are
+  reads of all consistencies whose code is not 200.
 - *Start*, and *one small profile* of 400 objects of 20 kinds in one namespace: measured without the bench's pods. Measure
   the program of the image, which has another C library, with `start --program $(deploy/image/build.sh)`.
 - *Requests per informer*: the requests that the API server counted for the informers' API group, open watches included.
