@@ -103,7 +103,7 @@ impl<'a> Timeline<'a> {
         after.filter(move |change| name.is_none_or(|name| change.name == name))
     }
 
-    /// When it was known that the state at a revision was replaced. `None` if it is the newest.
+    /// When it was known that the state at a revision was replaced. `None` if it is the newest and its epoch has not ended.
     pub(crate) fn replaced(&self, revision: u64, name: Option<&str>) -> Option<Millis> {
         let changed = self.after(revision, name).next().map(|change| change.known);
         changed.into_iter().chain(self.epoch.ended).min()

@@ -42,7 +42,7 @@ pub(crate) struct Observation {
     pub(crate) collection: CollectionIndex,
     /// When the request was sent.
     pub(crate) sent: Millis,
-    /// When the first byte of the response, or the event, arrived.
+    /// When the head of the response, or the event, arrived. For refusals and writes: when the request ended.
     pub(crate) arrived: Millis,
     pub(crate) content: ObservedContent,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// What is disturbed. `usize` is a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InjectedFault {
-    /// The replica's connections are closed, and open again at once.
+    /// The replica's connections are closed, and refused for 300 ms.
     CutLink(usize),
     RefuseLink(usize),
     HoldLink(usize),
@@ -62,7 +62,7 @@ pub(crate) struct FaultStep {
     /// Since the end of the fault before.
     pub(crate) pause: Duration,
     pub(crate) fault: InjectedFault,
-    /// How long it lasts, if it has a length.
+    /// The fault's duration; for a cut or a compaction, an additional wait.
     pub(crate) lasts: Duration,
 }
 

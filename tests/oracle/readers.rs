@@ -41,7 +41,7 @@ pub(crate) enum OracleRead {
     OwnWrites,
 }
 
-/// What all readers and watchers of a replica share.
+/// The identity and client of one reader, and what all readers of a run share.
 #[derive(Clone)]
 pub(crate) struct ReplicaReader {
     pub(crate) id: ReaderId,
@@ -64,7 +64,7 @@ impl ReplicaReader {
         let _ = self.observations.send(Observation { reader, collection, sent, arrived, content });
     }
 
-    /// Sends a read. Notes a response that is not 200, and returns `None`.
+    /// Sends a read. Returns a 200, or a 404 for an object. Notes everything else, and returns `None`.
     async fn read(
         &self,
         collection: CollectionIndex,

@@ -137,7 +137,7 @@ pub(crate) fn run(seed: u64, plan: &FaultPlan) -> Result<RunRecord, Failure> {
     Ok(RunRecord { faults, times: RunTimes { calm, restarts, end }, history, observations })
 }
 
-/// An observer for each reader and each name of watchers at each replica. The observers of both replicas share an account.
+/// An observer for each reader and each name of watchers at each replica; `own-writes` only at the first. The observers of both replicas share an account.
 fn observers(
     scene: &OracleFixture,
     observer: impl Fn(ReaderId, Client) -> ReplicaReader,

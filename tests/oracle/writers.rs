@@ -41,7 +41,7 @@ pub(crate) async fn write(client: Client, mut random: fastrand::Rng, stop: Cance
             };
             for &(method, path) in requests {
                 let body = (method != "DELETE").then_some(&object);
-                // Another writer may have been faster, and the API server may be disturbed.
+                // Another writer can be faster, and the API server can be disturbed.
                 drop(send(&client, (method, path), &[], body).await);
             }
             tokio::time::sleep(up_to(&mut random, Duration::from_millis(120))).await;

@@ -30,9 +30,9 @@ const LATEST_EVENT: Millis = 10_000;
 /// A fault of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FindingKind {
-    /// etcd never had this state at this version, or never without this object.
+    /// etcd never stored this state or write, or the response is malformed.
     NeverExisted,
-    /// The answer is older than it states, or older than `maxStalenessSeconds` without a warning.
+    /// The answer is older than it states, or older than `maxStalenessSeconds`.
     OldUndeclared,
     /// The answer of a strict read, or of the API server, lacks an earlier write.
     OldStrict,
