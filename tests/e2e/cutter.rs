@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::operator::NAMESPACE;
+use crate::operator::Operator;
 use crate::world::{Failure, World};
 
 /// The time after which it closes a connection.
@@ -54,14 +54,10 @@ fn proxy(
     world: &World,
     pass: impl Fn(&TcpStream, SocketAddr) -> std::io::Result<()> + Clone + Send + 'static,
 ) -> Result<PathBuf, Failure> {
-    let direct = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
     let server = world.cluster.server_url();
     let upstream: SocketAddr = server.strip_prefix("https://").ok_or("no https")?.parse()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = format!("https://{}", listener.local_addr()?);
-    let text = std::fs::read_to_string(direct)?;
-    let path = world.cluster.folder().join("cutter.kubeconfig");
-    std::fs::write(&path, text.replace(&server, &address))?;
+    let path = Operator::kubeconfig_through(world, "cutter", listener.local_addr()?)?;
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let pass = pass.clone();

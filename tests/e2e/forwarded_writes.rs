@@ -2,7 +2,7 @@
 //! the list of forwarded reads.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -128,17 +128,6 @@ const BREAKS_AFTER: usize = 5;
 /// How long each connection breaks at its next request. The recorder repeats a failed Event after up to 10 s.
 const BROKEN: Duration = Duration::from_secs(1);
 
-/// A program that ends with this value.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// client-go's recorder gives up an Event whose creation gets a `Status`, and repeats it after a broken connection.
 #[test]
 fn no_event_of_a_recorder_is_lost_when_connections_break() -> Outcome {
@@ -158,7 +147,6 @@ fn no_event_of_a_recorder_is_lost_when_connections_break() -> Outcome {
         .stdout(Stdio::piped())
         .spawn()?;
     let output = recorder.stdout.take().ok_or("no output")?;
-    let _recorder = Killed(recorder);
     for (number, line) in BufReader::new(output).lines().take(EVENTS).enumerate() {
         line?;
         if number == BREAKS_AFTER {
@@ -176,6 +164,9 @@ fn no_event_of_a_recorder_is_lost_when_connections_break() -> Outcome {
             count => Err(format!("{count} of {EVENTS} events").into()),
         }
     })?;
+    // The program ends with its standard input, also if the test fails.
+    drop(recorder.stdin.take());
+    assert!(recorder.wait()?.success());
     let broken = ["handler=\"forward\"", "code=\"none\""];
     await_requests(&served, &broken, 0.5)
 }

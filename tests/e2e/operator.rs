@@ -1,8 +1,8 @@
 //! Starts kubewarm as the built binary, with a ServiceAccount that has the shipped permissions.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::Path;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -84,6 +84,20 @@ impl Operator {
     pub(crate) fn launch(world: &World, pod: &str, more: &[&str]) -> Result<Self, Failure> {
         let kubeconfig = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
         Self::run(world, pod, &kubeconfig, more)
+    }
+
+    /// The operator's kubeconfig with the address of a proxy in front of the API server.
+    pub(crate) fn kubeconfig_through(
+        world: &World,
+        name: &str,
+        proxy: SocketAddr,
+    ) -> Result<PathBuf, Failure> {
+        let direct = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
+        let text = std::fs::read_to_string(direct)?;
+        let path = world.cluster.folder().join(format!("{name}.kubeconfig"));
+        let proxy = format!("https://{proxy}");
+        std::fs::write(&path, text.replace(&world.cluster.server_url(), &proxy))?;
+        Ok(path)
     }
 
     /// Starts an operator with the administrator's client certificate.

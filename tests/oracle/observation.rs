@@ -27,6 +27,16 @@ pub(crate) enum Form {
     Metadata,
 }
 
+impl Form {
+    /// The `Accept` header that requests this form.
+    pub(crate) fn accept(self) -> &'static str {
+        match self {
+            Self::Whole => "application/json",
+            Self::Metadata => "application/json;as=Table;v=v1;g=meta.k8s.io",
+        }
+    }
+}
+
 /// One state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ObjectState {

@@ -19,9 +19,6 @@ use crate::recorder::RunClock;
 use crate::request::{OracleReply, send};
 use crate::writers::random_name;
 
-/// The `Accept` header for Tables.
-pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-
 /// The longest time between two reads of a reader.
 const PAUSE: Duration = Duration::from_millis(300);
 /// Objects of a page.
@@ -72,8 +69,7 @@ impl ReplicaReader {
         form: Form,
     ) -> Option<(Instant, OracleReply)> {
         let sent = Instant::now();
-        let accept = if form == Form::Metadata { TABLE } else { "application/json" };
-        let reply = send(&self.client, ("GET", path), &[("accept", accept)], None).await;
+        let reply = send(&self.client, ("GET", path), &[("accept", form.accept())], None).await;
         let code = reply.as_ref().map_or(0, OracleReply::code);
         if code != 200 && !reply.as_ref().is_some_and(is_absent_object) {
             self.note(collection, (sent, Instant::now()), ObservedContent::Refused { code });

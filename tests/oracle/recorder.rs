@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kubewarm_wire::protobuf::MAGIC;
 use parking_lot::Mutex;
 use serde_json::Value;
 use testbed::ControlPlane;
@@ -17,9 +18,6 @@ use crate::collection::collection_of_key;
 use crate::history::{Digests, Epoch, EtcdChange, EtcdHistory};
 use crate::observation::{Form, Millis, digest};
 use crate::world::{Failure, Outcome, SOON, eventually};
-
-/// The first bytes of an object that is stored in protobuf.
-const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
 /// The time since the run began.
 #[derive(Clone, Copy)]
@@ -165,7 +163,7 @@ fn change(event: &Value, revision: u64, known: Millis) -> Result<Option<EtcdChan
 }
 
 fn digests(stored: &[u8]) -> Result<Digests, Failure> {
-    let object = if stored.starts_with(PROTOBUF_MAGIC) {
+    let object = if stored.starts_with(MAGIC) {
         protobuf_json(stored).ok_or("an object that is no protobuf")?
     } else {
         serde_json::from_slice(stored)?

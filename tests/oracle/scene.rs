@@ -258,14 +258,10 @@ fn linked(
     number: usize,
     modes: watch::Receiver<LinkMode>,
 ) -> Result<PathBuf, Failure> {
-    let direct = world.cluster.service_account_kubeconfig(NAMESPACE, "kubewarm")?;
     let server = world.cluster.server_url();
     let upstream: SocketAddr = server.strip_prefix("https://").ok_or("no https")?.parse()?;
     let address = runtime.block_on(serve(upstream, modes))?;
-    let text = std::fs::read_to_string(direct)?;
-    let path = world.cluster.folder().join(format!("link-{number}.kubeconfig"));
-    std::fs::write(&path, text.replace(&server, &format!("https://{address}")))?;
-    Ok(path)
+    Operator::kubeconfig_through(world, &format!("link-{number}"), address)
 }
 
 fn freeze(process: &testbed::Process, lasts: Duration) -> Outcome {

@@ -12,7 +12,7 @@ use crate::collection::COLLECTIONS;
 use crate::observation::{
     ChangeType, CollectionIndex, Form, ObservedContent, ReaderId, named_state,
 };
-use crate::readers::{ReplicaReader, TABLE, list_objects};
+use crate::readers::{ReplicaReader, list_objects};
 use crate::request::open;
 
 /// Pause after a refused or ended watch.
@@ -72,9 +72,9 @@ impl OracleWatcher {
     async fn watch(&self, version: &mut u64) -> WatchEnd {
         let path = COLLECTIONS[self.collection].path();
         let path = format!("{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}");
-        let accept = if self.form == Form::Metadata { TABLE } else { "application/json" };
+        let headers = [("accept", self.form.accept())];
         let sent = Instant::now();
-        let reply = open(&self.observer.client, ("GET", &path), &[("accept", accept)], None).await;
+        let reply = open(&self.observer.client, ("GET", &path), &headers, None).await;
         let code = reply.as_ref().map_or(0, |reply| reply.status().as_u16());
         let Some(reply) = reply.filter(|_| code == 200) else {
             let content = ObservedContent::Refused { code };

@@ -11,6 +11,9 @@ use kubewarm_cache::store::StoreCatalog;
 use std::collections::BTreeSet;
 
 const OBJECTS: u32 = 50_000;
+/// After a repack, glibc keeps the freed memory below a later allocation, so in one of 30 runs the process holds a third
+/// more than its stores. A fault shows in each run.
+const TRIES: usize = 3;
 
 /// A pod of some 1.5 KB. The pods resemble each other as much as the pods of a cluster do.
 fn pod(n: u32, random: &mut fastrand::Rng) -> String {
@@ -59,7 +62,7 @@ fn fill(catalog: &StoreCatalog, kind: &str, objects: u32) -> impl Sized {
 #[test]
 fn fifty_thousand_objects_are_accounted_within_a_tenth_of_what_the_process_grows_by() {
     let test = "accounting::fifty_thousand_objects_are_accounted_within_a_tenth_of_what_the_process_grows_by";
-    if !is_alone(test) {
+    if !is_alone(test, TRIES) {
         return;
     }
     let catalog = StoreCatalog::new();

@@ -5,18 +5,14 @@ use std::process::Command;
 /// Set in the process that runs one test only.
 const ALONE: &str = "KUBEWARM_TEST_ALONE";
 
-/// How many processes may run a test until it passes. After a repack, glibc keeps the freed memory below a later
-/// allocation, so in one of 30 runs the process holds a third more than its stores. A fault shows in each run.
-const TRIES: usize = 3;
-
-/// Whether this process runs only the caller. If not, the function runs `test` (with its module) in such processes,
-/// and one of them must pass.
-pub(crate) fn is_alone(test: &str) -> bool {
+/// Whether this process runs only the caller. If not, the function runs `test` (with its module) in up to `tries` such
+/// processes, and one of them must pass.
+pub(crate) fn is_alone(test: &str, tries: usize) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
     let mut reports = String::new();
-    let has_passed = (0..TRIES).any(|_| {
+    let has_passed = (0..tries).any(|_| {
         let mut alone = Command::new(std::env::current_exe().unwrap());
         let alone = alone.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
         let stdout = String::from_utf8_lossy(&alone.stdout);

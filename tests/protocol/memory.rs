@@ -27,7 +27,7 @@ fn inflated(text: &str, mark: &str) -> Reply {
 
 #[test]
 fn an_object_of_200_mib_is_named_and_costs_no_memory() {
-    if !is_alone("memory::an_object_of_200_mib_is_named_and_costs_no_memory") {
+    if !is_alone("memory::an_object_of_200_mib_is_named_and_costs_no_memory", 1) {
         return;
     }
     tokio::runtime::Runtime::new().unwrap().block_on(pass_over_a_huge_object());

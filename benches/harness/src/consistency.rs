@@ -18,7 +18,7 @@ use kube::Client;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use tokio::{
-    task::JoinHandle,
+    task::JoinSet,
     time::{interval, sleep},
 };
 
@@ -163,8 +163,11 @@ struct MeasuredReads<'a> {
 
 impl MeasuredReads<'_> {
     async fn measure(&self, server: &LoadClient, samples: &mut Samples) -> Result<()> {
-        let writer =
-            self.is_busy.then(|| AbortedTask(tokio::spawn(write(self.cluster.client().clone()))));
+        // An error drops the set, which ends the task too.
+        let mut writer = JoinSet::new();
+        if self.is_busy {
+            writer.spawn(write(self.cluster.client().clone()));
+        }
         for size in SIZES {
             let path = format!("/api/v1/namespaces/{}/configmaps", namespace(size));
             let one = format!("{path}/{}", name(size / 2));
@@ -172,7 +175,7 @@ impl MeasuredReads<'_> {
                 self.measure_one(server, (size, kind, &path), samples).await?;
             }
         }
-        drop(writer);
+        writer.shutdown().await;
         Ok(())
     }
 
@@ -215,15 +218,6 @@ impl MeasuredReads<'_> {
         let text = call::get_text(self.cluster.client(), "/metrics").await?;
         let label = "resource=\"configmaps\"";
         Ok(exposition::values(&text, "apiserver_request_total", label).sum())
-    }
-}
-
-/// A task that ends when this value is dropped.
-struct AbortedTask(JoinHandle<()>);
-
-impl Drop for AbortedTask {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
