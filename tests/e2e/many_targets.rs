@@ -1,11 +1,11 @@
-//! The largest profile on a real API server: its CRD, its status and its RBAC manifests.
+//! The largest profiles on a real API server: the CRD's rules, the status and the RBAC manifests.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::operator::Operator;
+use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
 use crate::world::{Outcome, SOON, World};
 
@@ -56,5 +56,50 @@ fn a_profile_with_128_targets_gets_a_status_manifests_and_warm_targets() -> Outc
     let targets = seen.pointer("/status/targets").and_then(Value::as_array);
     assert_eq!(targets.map(Vec::len), Some(TARGETS));
     assert_eq!(seen["status"]["warmTargets"], "128/128", "{seen:#}");
+    Ok(())
+}
+
+/// The longest name of a namespace, and the longest field path of an index, by the CRD.
+const LONGEST_NAMESPACE: usize = 63;
+const LONGEST_PATH: usize = 128;
+
+/// A profile of about 1 MiB, near etcd's limit of 1.5 MiB: 128 targets, each with as many namespaces and indexes as the
+/// CRD permits, in their greatest lengths. The CRD's rules cost the API server most here.
+fn largest() -> Value {
+    let target = |number: usize| {
+        let namespaces = (0..64).map(|n| format!("{n:0>LONGEST_NAMESPACE$}"));
+        let indexes = (0..16).map(|n| {
+            let path = format!("spec.{:x<length$}", format!("x{n}"), length = LONGEST_PATH - 5);
+            json!({"name": format!("i{n}"), "fieldPath": path})
+        });
+        let values: Vec<_> = (0..32).map(|n| format!("{n:0>63}")).collect();
+        json!({
+            "name": format!("t{number}"), "resource": "configmaps",
+            "labelSelector": {"matchExpressions": [
+                {"key": format!("part-{number}"), "operator": "In", "values": values},
+            ]},
+            "scope": {"type": "Namespaces", "namespaces": namespaces.collect::<Vec<_>>()},
+            "indexes": indexes.collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile", "metadata": {"name": "all"},
+        "spec": {"targets": (0..TARGETS).map(target).collect::<Vec<_>>()},
+    })
+}
+
+#[test]
+fn the_largest_spec_is_stored_and_gets_a_status() -> Outcome {
+    let world = World::lease()?;
+    let _operator = Operator::start(&world)?;
+    let spec = largest().to_string();
+    assert!(spec.len() > 1 << 20, "{}", spec.len());
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), spec)?;
+    // `kubectl apply` would store the object a second time, in an annotation of at most 256 KiB.
+    let path = file.path().to_string_lossy();
+    world.cluster.run(["create", "--namespace", NAMESPACE, "-f", &path])?;
+    let profile = Profile { world: &world, namespace: NAMESPACE, name: "all" };
+    profile.await_condition("Accepted", "False", Some("TooManyInformers"), SOON)?;
     Ok(())
 }

@@ -79,6 +79,16 @@ fn quiet_events_stay_fresh_and_strict_reads_are_answered() -> Outcome {
         assert_eq!(seen["lacksBookmarks"], true, "{seen:#}");
         profile.await_condition("Ready", "True", None, SOON)?;
     }
+    for (namespace, token, _) in &fields {
+        let later =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "x"}});
+        let configmaps = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let written = api.write(token, ("POST", &configmaps), &later)?.json();
+        let version = written["metadata"]["resourceVersion"].as_str().ok_or("no version")?;
+        // The kind's own events never bring the version of another kind.
+        let reply = reads.get(token, &format!("{}?resourceVersion={version}", path(namespace)))?;
+        assert_eq!((reply.code, count(&reply.json())?), (200, EVENTS), "{reply:?}");
+    }
     let log = served.operator.process.log();
     assert!(!log.contains("opening another"), "a quiet watch was replaced: {log}");
     Ok(())

@@ -81,6 +81,11 @@ impl World {
         Self::start(builder, Rights::ClusterWide)
     }
 
+    /// A control plane with the oldest supported API server. No controller changes the objects.
+    pub(crate) fn with_oldest_apiserver() -> Result<Self, Failure> {
+        Self::start(ControlPlane::builder().with_oldest_apiserver(), Rights::ClusterWide)
+    }
+
     /// A control plane for one test at a time. The test may change any object, but must leave
     /// processes and the audit log alone. Afterwards all its objects are deleted.
     pub(crate) fn lease() -> Result<Self, Failure> {

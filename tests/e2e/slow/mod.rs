@@ -5,6 +5,7 @@ mod claims;
 mod crowd;
 mod flood;
 mod monitoring;
+mod oldest;
 mod picture;
 mod prometheus;
 mod protobuf;

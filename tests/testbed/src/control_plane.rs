@@ -23,6 +23,7 @@ use crate::{components, port};
 #[derive(Debug, Default, Clone)]
 pub struct Builder {
     controller_manager: bool,
+    has_oldest_apiserver: bool,
     pub(crate) audited: Audited,
     pub(crate) apiserver_args: Vec<OsString>,
     folder: Option<PathBuf>,
@@ -34,6 +35,13 @@ impl Builder {
     #[must_use]
     pub fn with_controller_manager(mut self) -> Self {
         self.controller_manager = true;
+        self
+    }
+
+    /// Starts kube-apiserver of the oldest Kubernetes release that kubewarm supports. The other programs stay the same.
+    #[must_use]
+    pub fn with_oldest_apiserver(mut self) -> Self {
+        self.has_oldest_apiserver = true;
         self
     }
 
@@ -128,10 +136,12 @@ impl Builder {
             layout: layout.clone(),
             entrance: entrance.cloned(),
         };
+        let command = |program: &Path| {
+            let command = entrance.map(|entrance| entrance.command(program));
+            command.unwrap_or_else(|| Command::new(program))
+        };
         let recipe = |name: &str, args: Vec<OsString>| {
-            let program = tools.program("kubecp");
-            let command = entrance.map(|entrance| entrance.command(&program));
-            let mut command = command.unwrap_or_else(|| Command::new(&program));
+            let mut command = command(&tools.program("kubecp"));
             Recipe::new(name, command.arg(name).args(args), &layout)
         };
         let connect = move || TcpStream::connect((Ipv4Addr::LOCALHOST, ports.client)).is_ok();
@@ -144,10 +154,14 @@ impl Builder {
             }),
         );
         let admission = self.controller_manager;
-        let apiserver = Process::new(
-            recipe("kube-apiserver", components::apiserver(&layout, ports, &self, admission)?),
-            kubectl.probe(["get", "--raw", "/readyz"]),
-        );
+        let arguments = components::apiserver(&layout, ports, &self, admission)?;
+        let apiserver = if self.has_oldest_apiserver {
+            let mut command = command(&Tools::oldest_apiserver()?);
+            Recipe::new("kube-apiserver", command.args(arguments), &layout)
+        } else {
+            recipe("kube-apiserver", arguments)
+        };
+        let apiserver = Process::new(apiserver, kubectl.probe(["get", "--raw", "/readyz"]));
         let controller_manager = self.controller_manager.then(|| {
             Process::new(
                 recipe(

@@ -16,7 +16,7 @@
 //! sends a probe (a second, short watch), which takes 1 to 3 s.
 
 use super::{
-    InformerReport, InformerReports, digest::ObjectSetDigest, list_watch_client::ListWatchClient,
+    InformerReports, digest::ObjectSetDigest, list_watch_client::ListWatchClient,
     request_builder::ListPaging, shared_informer::SharedInformer,
 };
 use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion};
@@ -139,16 +139,18 @@ impl FreshnessChecker {
     }
 
     /// Lets the informer of `key` send a probe (a second, short watch), whose bookmark brings the store to the API
-    /// server's version within 1 to 3 s. Does nothing if the informer was asked in the last 5 s, or if the rate limit
+    /// server's version within 1 to 3 s. For a kind without bookmarks, the informer compares a store of at most 1,000
+    /// objects with a list instead. Does nothing if the informer was asked in the last 5 s, or if the rate limit
     /// of the namespace `payer` permits no request. So readers who ask for versions that do not exist cost little.
     pub fn request_bookmark(&self, key: &InformerKey, payer: &Arc<str>) {
         // A waiting read calls this method each 20 ms.
         if self.bookmarks.get(key).is_some() {
             return;
         }
-        let is_useful =
-            |report: &InformerReport| report.is_kept_current() && !report.lacks_bookmarks;
-        let informer = self.reports.informer(key).filter(|it| is_useful(&it.get_summary()));
+        let informer = self.reports.informer(key).filter(|informer| {
+            let report = informer.get_summary();
+            report.is_kept_current() && (!report.lacks_bookmarks || informer.is_comparable())
+        });
         let now = Instant::now();
         if let Some(informer) = informer
             && self.buckets.try_take_spare(payer, now).is_ok()

@@ -11,7 +11,7 @@
 //!
 //! The API server sends no bookmarks for kinds that it does not serve from its watch cache, such as
 //! `events`. Silence proves nothing. For such a kind, the informer compares a small store with a list
-//! of metadata instead.
+//! of metadata instead. If both are equal, the store reaches the list's version, as with a bookmark.
 
 use super::{
     freshness_checker::list_names,
@@ -55,10 +55,10 @@ enum ProbeResult {
     Compared(StoreComparison),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum StoreComparison {
-    /// The store became equal to the list within `InformerTiming::probe_grace`.
-    Equal,
+    /// The store became equal to the list of this version within `InformerTiming::probe_grace`.
+    Equal(ResourceVersion),
     Different,
     /// The list has more objects than one page.
     TooLarge,
@@ -133,13 +133,7 @@ impl InformerTask {
                     return Some(WatchStreamEnd::VersionDecreased);
                 }
                 self.informer.status().report.lacks_bookmarks = false;
-                // The informer's own watch can have delivered a newer version during the probe.
-                // Keep that newer version.
-                if !self.version().is_some_and(|known| version.is_older_than(&known)) {
-                    self.informer.apply(Delta::Progress(version.clone()));
-                    self.probed = Some(version.clone());
-                    self.informer.status().advance(version);
-                }
+                self.advance_to(version);
                 self.record_probe(pending_since);
                 self.record_healthy();
             }
@@ -177,11 +171,26 @@ impl InformerTask {
                 let why = "a list has other objects, and this watch did not send them";
                 return Some(WatchStreamEnd::Dead(why));
             }
-            StoreComparison::Equal => self.record_healthy(),
+            // Each change gives an object a new version. So no object changed between the store's version
+            // and the list's, and a read that waits for the list's version can be answered.
+            StoreComparison::Equal(version) => {
+                self.advance_to(version);
+                self.record_healthy();
+            }
             StoreComparison::Different | StoreComparison::TooLarge => {}
         }
         self.record_probe(pending_since);
         None
+    }
+
+    /// Records that the store contains every change up to `version`. The informer's own watch can have
+    /// delivered a newer version during the probe, which then stays.
+    fn advance_to(&mut self, version: ResourceVersion) {
+        if !self.version().is_some_and(|known| version.is_older_than(&known)) {
+            self.informer.apply(Delta::Progress(version.clone()));
+            self.probed = Some(version.clone());
+            self.informer.status().advance(version);
+        }
     }
 
     /// Records whether the store is current as of the list at `pending_since`. A newer list can wait by now.
@@ -239,7 +248,7 @@ async fn compare(
     let listed = Instant::now();
     loop {
         if informer.confirm(sent, &newest, all.as_ref()).is_some() {
-            return Ok(StoreComparison::Equal);
+            return Ok(StoreComparison::Equal(newest));
         }
         if listed.elapsed() >= timing.probe_grace {
             return Ok(StoreComparison::Different);

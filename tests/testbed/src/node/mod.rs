@@ -79,7 +79,7 @@ impl Node {
             title: &format!("the kubelet {KUBERNETES_VERSION}"),
             files: &MODULE,
             programs: &PROGRAMS,
-            flags: &linker_flags(),
+            flags: &linker_flags(KUBERNETES_VERSION),
         }
         .locate_or_build()?;
 
