@@ -122,6 +122,30 @@ fn the_difference_names_gains_and_losses_and_sets_the_exit_code() -> Outcome {
 }
 
 #[test]
+fn a_role_that_others_have_bound_is_not_filled_without_a_review() -> Outcome {
+    let world = World::shared()?;
+    let namespace = world.namespace("bound")?;
+    Profile::apply(world, &namespace, "web", "{targets: [{name: pods, resource: pods}]}")?;
+    let role = format!("kubewarm:{namespace}:web");
+    // Who may write roles needs no permissions to create and bind an empty one.
+    world.cluster.apply(&format!(
+        "{{apiVersion: rbac.authorization.k8s.io/v1, kind: Role,
+           metadata: {{name: '{role}', namespace: {namespace}}}, rules: []}}"
+    ))?;
+    let role_flag = format!("--role={role}");
+    let binding = ["create", "rolebinding", "mine", &role_flag, "--user=mallory", "-n", &namespace];
+    world.cluster.run(binding)?;
+    let kubeconfig = world.cluster.kubeconfig();
+    let (code, stdout, stderr) = rbac(kubeconfig, &["web", "-n", &namespace])?;
+    assert_eq!((code, &*stdout), (Some(2), ""), "{stderr}");
+    let named = format!("RoleBinding {namespace}/mine");
+    assert!(stderr.contains("mallory") && stderr.contains(&named), "{stderr}");
+    let (code, stdout, stderr) = rbac(kubeconfig, &["web", "-n", &namespace, "--generation=1"])?;
+    assert!(code == Some(0) && stdout.contains(&role), "{stderr}");
+    Ok(())
+}
+
+#[test]
 fn a_status_that_grants_more_than_the_spec_needs_is_not_to_be_applied() -> Outcome {
     let world = World::shared()?;
     let namespace = world.namespace("forged")?;

@@ -10,6 +10,7 @@ use k8s_openapi::{
             FieldSelectorAttributes, LabelSelectorAttributes, ResourceAttributes, ResourceRule,
             SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SelfSubjectRulesReview,
             SelfSubjectRulesReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
+            SubjectAccessReviewStatus,
         },
     },
     apimachinery::pkg::apis::meta::v1::{FieldSelectorRequirement, LabelSelectorRequirement},
@@ -166,7 +167,7 @@ pub async fn is_allowed(
     };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let response: SelfSubjectAccessReview = post(client, &review).await?.json()?;
-    response.status.map(|s| s.allowed).ok_or_else(without_status::<SelfSubjectAccessReview>)
+    response.status.map(|s| is_granted(&s)).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
 /// Sends a SubjectAccessReview and returns whether `subject` is permitted to perform the action in `attributes`.
@@ -206,7 +207,12 @@ pub async fn is_permitted(
     };
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let response: SubjectAccessReview = post(client, &review).await?.json()?;
-    response.status.map(|s| s.allowed).ok_or_else(without_status::<SubjectAccessReview>)
+    response.status.map(|s| is_granted(&s)).ok_or_else(without_status::<SubjectAccessReview>)
+}
+
+/// Whether a review's status permits the action. A status that also denies it permits nothing.
+pub(crate) fn is_granted(status: &SubjectAccessReviewStatus) -> bool {
+    status.allowed && status.denied != Some(true)
 }
 
 /// Sends a SelfSubjectReview and returns the subject that `client` authenticates as. RBAC permits this review to every

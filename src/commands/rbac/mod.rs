@@ -153,12 +153,15 @@ async fn of_profiles(args: &RbacArgs) -> Result<(String, CommandReport), Command
         };
         let access = ProfilePermissions::of_profile(&checked, &found, &subject, &operator.watched)
             .map_err(|error| refused(error.into()))?;
+        let elevated = documents(access.manifests_elevated.as_deref())?;
+        let all = [documents(access.manifests.as_deref())?, elevated.clone()].concat();
         let Some(client) = client.as_ref().filter(|_| args.diff) else {
+            if let Some(client) = client.as_ref().filter(|_| args.generation.is_none()) {
+                check_bindings(client, &checked, &all).await?;
+            }
             text.push_str(&access.to_yaml());
             continue;
         };
-        let elevated = documents(access.manifests_elevated.as_deref())?;
-        let all = [documents(access.manifests.as_deref())?, elevated.clone()].concat();
         let (mut section, verdict) = diff(client, &checked, &all, &elevated).await?;
         // A user who passes the generation has already reviewed the changes, so changes are not a failure.
         let mut verdict = if args.generation.is_some() { CommandExitCode::Good } else { verdict };
@@ -196,6 +199,25 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), CommandErro
         ))),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Fails if the cluster has a binding by which the manifests `all` would grant permissions to others. Who may write roles
+/// in a namespace could bind an empty role of this name, and wait until an administrator fills it. A user who may not
+/// list bindings gets no error, because the manifests are right.
+async fn check_bindings(
+    client: &Client,
+    profile: &ValidatedProfile,
+    all: &[RbacObject],
+) -> Result<(), CommandError> {
+    let Ok((live, _)) = live::read(client, &profile.profile, all).await else { return Ok(()) };
+    let (change, own) = (diff_grants(all, &live), list_grants(all));
+    let other = change.gained.iter().find(|(grant, _)| !own.contains_key(grant));
+    let Some((grant, binding)) = other else { return Ok(()) };
+    Err(CommandError::new(format!(
+        "the manifests would also grant permissions to {}, by {binding}, which is not of kubewarm: delete this \
+         binding, or see all changes with --diff and pass the generation that you reviewed with --generation",
+        grant.subject
+    )))
 }
 
 /// Returns a section with a row for each permission that the manifests `all` would change, and the exit code.

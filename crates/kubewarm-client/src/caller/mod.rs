@@ -226,7 +226,7 @@ async fn access_review(
 ) -> Result<AuthorizationResult, RequestFault> {
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let response: SubjectAccessReview = post(client, &review).await?.json()?;
-    response.status.map(verdict).ok_or_else(without_status::<SubjectAccessReview>)
+    verdict(response.status.ok_or_else(without_status::<SubjectAccessReview>)?)
 }
 
 async fn self_access_review(
@@ -247,7 +247,7 @@ async fn self_access_review(
         });
     }
     let response: SelfSubjectAccessReview = response.json()?;
-    response.status.map(verdict).ok_or_else(without_status::<SelfSubjectAccessReview>)
+    verdict(response.status.ok_or_else(without_status::<SelfSubjectAccessReview>)?)
 }
 
 fn known(user: UserInfo) -> AuthenticationResult {
@@ -260,11 +260,23 @@ fn known(user: UserInfo) -> AuthenticationResult {
     }))
 }
 
-fn verdict(status: SubjectAccessReviewStatus) -> AuthorizationResult {
-    if status.allowed && status.denied != Some(true) {
-        return AuthorizationResult::Allowed;
+/// The decision in a review's status.
+///
+/// # Errors
+///
+/// If an authorizer failed and no other one decided. The API server itself answers 500 then, and not 403.
+fn verdict(status: SubjectAccessReviewStatus) -> Result<AuthorizationResult, RequestFault> {
+    if crate::review::is_granted(&status) {
+        return Ok(AuthorizationResult::Allowed);
     }
-    AuthorizationResult::Denied { reason: status.reason.filter(|reason| !reason.is_empty()) }
+    let failed =
+        status.evaluation_error.filter(|error| status.denied != Some(true) && !error.is_empty());
+    if let Some(error) = failed {
+        let message = format!("an authorizer of the API server failed: {error}");
+        return Err(RequestFault::new(FaultReason::ServerError, &message));
+    }
+    let reason = status.reason.filter(|reason| !reason.is_empty());
+    Ok(AuthorizationResult::Denied { reason })
 }
 
 fn headers_of(presented: &BearerCredentials) -> Result<HeaderMap, RequestFault> {

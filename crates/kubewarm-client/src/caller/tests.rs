@@ -156,12 +156,25 @@ async fn an_action_is_denied_unless_it_is_allowed_and_not_denied() {
         (json!({"allowed": false}), None),
         (json!({"allowed": false, "reason": ""}), None),
         (json!({"allowed": true, "denied": true, "reason": "closed"}), Some("closed")),
+        (json!({"allowed": false, "denied": true, "evaluationError": "timeout"}), None),
     ] {
         let answers = [known(&user), status(&answer)];
         let (found, _) = decided(&answers, operator, &presented()).await;
         let reason = reason.map(ToOwned::to_owned);
         assert_eq!(found, Ok(Some(AuthorizationResult::Denied { reason })));
     }
+}
+
+#[tokio::test]
+async fn a_failed_authorizer_denies_nothing_and_permits_nothing() {
+    let user = known(&json!({"username": "jane"}));
+    let failed = status(&json!({"allowed": false, "evaluationError": "webhook timeout"}));
+    let (found, _) = decided(&[user.clone(), failed], operator, &presented()).await;
+    assert_eq!(found.unwrap_err().reason(), FaultReason::ServerError);
+    // Another authorizer permitted the action.
+    let allowed = status(&json!({"allowed": true, "evaluationError": "webhook timeout"}));
+    let (found, _) = decided(&[user, allowed], operator, &presented()).await;
+    assert_eq!(found, Ok(Some(AuthorizationResult::Allowed)));
 }
 
 #[tokio::test]
