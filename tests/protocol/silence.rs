@@ -287,6 +287,13 @@ async fn without_bookmarks_a_small_store_is_compared_with_lists() {
         version >= Some(50),
         "{version:?}: a list that is equal brings the store to its version"
     );
+    let counted = ["list", "watch"].map(|verb| {
+        engine.count(|of| of.upstream_freshness_requests.with_label_values(&[verb]).get())
+    });
+    assert!(
+        counted[0] >= 6 && counted[1] == 1,
+        "{counted:?}: a list and a comparison for each proof"
+    );
 }
 
 #[tokio::test]

@@ -48,11 +48,11 @@ use std::{
 /// The most series for 40 resources and 20 profiles, with two informers for each resource. Every label
 /// value has occurred, with three status codes, and every profile lacks all permissions. A new label
 /// changes this number here before it costs users storage.
-const SERIES_OF_40_RESOURCES_AND_20_PROFILES: usize = 10_574;
+const SERIES_OF_40_RESOURCES_AND_20_PROFILES: usize = 10_654;
 
 /// The series of the process with one read resource, of each resource and of each profile. 66 series of a profile count missing
 /// permissions: list and watch of 32 targets and of their namespaces.
-const SERIES_OF: [usize; 3] = [494, 203, 98];
+const SERIES_OF: [usize; 3] = [494, 205, 98];
 
 /// The most series for this number of resources and profiles.
 const fn most_series(resources: usize, profiles: usize) -> usize {

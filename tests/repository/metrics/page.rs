@@ -116,6 +116,7 @@ const SECTIONS: [Section; 5] = [
             "kubewarm_resource_version",
             "kubewarm_resource_version_rollbacks_total",
             "kubewarm_event_processing_seconds",
+            "kubewarm_upstream_freshness_requests_total",
             "kubewarm_consistency_checks_total",
             "kubewarm_consistency_differences_total",
             "kubewarm_store_decode_errors_total",
@@ -205,7 +206,7 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
 }
 
 /// The closed sets of label values: the metric, the label and its values.
-fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 32] {
+fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 33] {
     [
         ("kubewarm_status_writes_total", "outcome", outcomes(&STATUS_WRITE_OUTCOMES)),
         ("kubewarm_access_checks_total", "check", values::<AccessCheckKind>()),
@@ -237,6 +238,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 32] {
         ("kubewarm_upstream_watch_events_total", "type", values::<UpstreamEventType>()),
         ("kubewarm_upstream_request_errors_total", "verb", verbs()),
         ("kubewarm_upstream_request_errors_total", "code", codes()),
+        ("kubewarm_upstream_freshness_requests_total", "verb", verbs()),
         ("kubewarm_upstream_decode_errors_total", "stage", values::<DecodeStage>()),
         ("kubewarm_consistency_checks_total", "outcome", outcomes(&CONSISTENCY_OUTCOMES)),
     ]

@@ -16,10 +16,10 @@
 //! sends a probe (a second, short watch), which takes 1 to 3 s.
 
 use super::{
-    InformerReports, digest::ObjectSetDigest, list_watch_client::ListWatchClient,
+    InformerMetrics, InformerReports, digest::ObjectSetDigest, list_watch_client::ListWatchClient,
     request_builder::ListPaging, shared_informer::SharedInformer,
 };
-use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion};
+use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion, Verb};
 use kubewarm_client::{ExpiringCache, NamespaceBuckets};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
@@ -72,6 +72,7 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct FreshnessChecker {
     reports: InformerReports,
+    metrics: Arc<InformerMetrics>,
     buckets: NamespaceBuckets,
     permits: Arc<Semaphore>,
     results: ExpiringCache<InformerKey, FreshnessCheckResult>,
@@ -97,11 +98,15 @@ impl FreshnessCheckResult {
 
 impl FreshnessChecker {
     /// The caller must be within the tokio runtime that is to run the freshness checks.
-    pub(super) fn new(reports: InformerReports, buckets: NamespaceBuckets) -> Self {
+    pub(super) fn new(
+        reports: InformerReports,
+        metrics: Arc<InformerMetrics>,
+        buckets: NamespaceBuckets,
+    ) -> Self {
         let permits = Arc::new(Semaphore::new(MAX_CONCURRENT));
         let results = ExpiringCache::new(MAX_RESULTS, RESULT_TTL);
         let bookmarks = ExpiringCache::new(MAX_RESULTS, BOOKMARK_INTERVAL);
-        Self { reports, buckets, permits, results, bookmarks, runtime: Handle::current() }
+        Self { reports, metrics, buckets, permits, results, bookmarks, runtime: Handle::current() }
     }
 
     /// Runs a freshness check of the store of `key`, or shares a check whose request was sent after
@@ -176,6 +181,7 @@ impl FreshnessChecker {
         let is_comparable = informer.is_comparable();
         let sent = Instant::now();
         let within = deadline.saturating_duration_since(sent);
+        self.metrics.for_resource(&key.resource).count_freshness_request(Verb::List);
         let (newest, all) = if is_comparable {
             list_names(list_watch, within).await?
         } else {
@@ -319,7 +325,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_for_a_permit_ends_at_the_deadline_of_the_check() {
-        let checks = FreshnessChecker::new(InformerReports::default(), NamespaceBuckets::default());
+        let metrics = Arc::new(InformerMetrics::new().unwrap());
+        let checks =
+            FreshnessChecker::new(InformerReports::default(), metrics, NamespaceBuckets::default());
         let (payer, began) = ("ns".into(), Instant::now());
         let all = checks.permits.acquire_many(MAX_CONCURRENT.try_into().unwrap()).await.unwrap();
         let acquire = || async {

@@ -6,6 +6,7 @@ use futures::{
     future::{BoxFuture, Fuse},
 };
 use kubewarm_api::model::{FaultReason, RequestFault, ResourceVersion, Verb};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// The version of a consistent list of one object.
@@ -31,7 +32,7 @@ impl InformerTask {
         let recent = self.proofs.shared_since(&self.proof_need(), now);
         // A list from before a change of this store confirms nothing, so a list from now on follows.
         let shared = [recent, now].map(|since| self.newest_version(since, within));
-        let list_watch = self.list_watch.clone();
+        let (list_watch, metrics) = (self.list_watch.clone(), Arc::clone(&self.metrics));
         let is_refused = self.informer.status().report.fault.as_ref().is_some_and(|fault| {
             fault.verb == Verb::List && fault.reason == FaultReason::Forbidden
         });
@@ -53,6 +54,7 @@ impl InformerTask {
                 }
             }
             let requested_at = Instant::now();
+            metrics.count_freshness_request(Verb::List);
             let newest = list_watch.peek(within).await?.version()?;
             Ok(ProofList { requested_at, newest, known, is_own: true })
         }

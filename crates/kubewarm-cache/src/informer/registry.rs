@@ -215,7 +215,8 @@ impl InformerRegistry {
     /// within the tokio runtime that is to run the checks.
     #[must_use]
     pub fn freshness_checker(&self) -> FreshnessChecker {
-        FreshnessChecker::new(self.reports(), self.shared.buckets.clone())
+        let metrics = Arc::clone(&self.shared.metrics);
+        FreshnessChecker::new(self.reports(), metrics, self.shared.buckets.clone())
     }
 
     /// Returns the notifier that wakes its receivers when the state of an informer changes.

@@ -320,8 +320,12 @@ impl InformerTask {
         let key = &self.informer.key;
         let of = (key.identity.clone(), key.resource.clone());
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
+        let metrics = Arc::clone(&self.metrics);
         async move {
-            let peek = async move { list_watch.peek(within).await };
+            let peek = async move {
+                metrics.count_freshness_request(Verb::List);
+                list_watch.peek(within).await
+            };
             let entry =
                 shared.peeks.get_or_fetch(&Handle::current(), of, Some(since), || peek).await?;
             Ok((entry.requested_at, entry.value.version()?))

@@ -79,6 +79,7 @@ impl InformerTask {
         let Some(from) = self.version() else { return Fuse::terminated() };
         let namespace = self.namespace_of_profile();
         let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
+        let metrics = Arc::clone(&self.metrics);
         let new_events = self.new_events;
         let pending_since = self.informer.status().pending_since();
         let is_compared =
@@ -87,14 +88,16 @@ impl InformerTask {
         let probing = async move {
             let permit = shared.probes.acquire(&namespace).await;
             let timing = &shared.timing;
+            let verb = if is_compared { Verb::List } else { Verb::Watch };
+            metrics.count_freshness_request(verb);
             if is_compared {
                 let compared = compare(&informer, &from, &list_watch, timing).await;
-                let compared = compared.map_err(|fault| ProbeFault { verb: Verb::List, fault })?;
+                let compared = compared.map_err(|fault| ProbeFault { verb, fault })?;
                 let result = ProbeResult::Compared(compared);
                 return Ok(WatchProbe { from, new_events, pending_since, result });
             }
             let watched = list_watch.probe(&from, timing.probe, timing.watch_headers).await;
-            let result = watched.map_err(|fault| ProbeFault { verb: Verb::Watch, fault })?;
+            let result = watched.map_err(|fault| ProbeFault { verb, fault })?;
             drop(permit);
             if let WatchProbeResult::Event(version) = &result {
                 await_version(&informer, version, timing).await;

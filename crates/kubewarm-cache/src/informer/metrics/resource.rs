@@ -74,6 +74,7 @@ pub struct ResourceMetrics {
     pub protobuf_fallbacks: IntCounter,
     pub store_decode_errors: IntCounter,
     pub resource_version_rollbacks: IntCounter,
+    pub upstream_freshness_requests: IntCounterVec,
     pub consistency_checks: IntCounterVec,
     pub consistency_differences: IntCounter,
 }
@@ -211,6 +212,11 @@ impl ResourceMetrics {
                 "kubewarm_resource_version_rollbacks_total",
                 "Times that resource versions went back, which an etcd restore causes.",
             )?,
+            upstream_freshness_requests: new.counters(
+                "kubewarm_upstream_freshness_requests_total",
+                &["verb"],
+                "Lists of one object or of metadata, and short watches, that only show whether a store is current.",
+            )?,
             consistency_checks: new.counters(
                 "kubewarm_consistency_checks_total",
                 &["outcome"],
@@ -223,17 +229,25 @@ impl ResourceMetrics {
             registry: new.registry,
             labels,
         };
-        begin::<RelistReason>(&metrics.upstream_relists);
-        begin::<UpstreamWatchEnd>(&metrics.upstream_watch_ends);
-        begin::<UpstreamEventType>(&metrics.upstream_watch_events);
-        begin::<DecodeStage>(&metrics.upstream_decode_errors);
+        metrics.begin_series();
+        Ok(metrics)
+    }
+
+    /// Creates the series whose label values are known, at zero.
+    fn begin_series(&self) {
+        begin::<RelistReason>(&self.upstream_relists);
+        begin::<UpstreamWatchEnd>(&self.upstream_watch_ends);
+        begin::<UpstreamEventType>(&self.upstream_watch_events);
+        begin::<DecodeStage>(&self.upstream_decode_errors);
         for outcome in LIST_OUTCOMES {
-            let _begun = metrics.upstream_list_duration.with_label_values(&[outcome]);
+            let _begun = self.upstream_list_duration.with_label_values(&[outcome]);
+        }
+        for verb in [Verb::List, Verb::Watch] {
+            let _begun = self.upstream_freshness_requests.with_label_values(&[verb.as_str()]);
         }
         for outcome in CONSISTENCY_OUTCOMES {
-            let _begun = metrics.consistency_checks.with_label_values(&[outcome]);
+            let _begun = self.consistency_checks.with_label_values(&[outcome]);
         }
-        Ok(metrics)
     }
 
     /// The values of the labels in [`RESOURCE_LABELS`], in the same order.
@@ -293,6 +307,11 @@ impl ResourceMetrics {
     pub fn observe_watch_end(&self, reason: UpstreamWatchEnd, lasted: Duration) {
         self.upstream_watch_ends.with_label_values(&[reason]).inc();
         self.upstream_watch_duration.observe(lasted.as_secs_f64());
+    }
+
+    /// Records a request that only shows whether a store is current. kubewarm is about to send it.
+    pub fn count_freshness_request(&self, verb: Verb) {
+        self.upstream_freshness_requests.with_label_values(&[verb.as_str()]).inc();
     }
 
     /// Records the result of a consistency check.
