@@ -8,6 +8,7 @@ use crate::{
     programs::Programs,
     reads::{ManagedFields, Reading},
     report::{Findings, Origin},
+    rest,
     rounds::Rounds,
     samples::Samples,
     watchers,
@@ -87,6 +88,7 @@ async fn measure(
         full_informers(plan.rounds, programs, samples).await?;
         idle_informers(programs, samples).await?;
         consistencies(programs, samples).await?;
+        at_rest(programs, samples).await?;
     }
     Ok(())
 }
@@ -193,6 +195,20 @@ pub async fn idle_informers(programs: &Programs, samples: &mut Samples) -> Resul
     informers::measure_idle(&cluster, programs, samples).await?;
     tracing::info!("measured 2,000 idle informers");
     Ok(())
+}
+
+/// Measures what kubewarm costs the API server while no object changes, on a control plane of its own. It runs once,
+/// because it takes ten minutes.
+///
+/// # Errors
+///
+/// If a step fails.
+pub async fn at_rest(programs: &Programs, samples: &mut Samples) -> Result<()> {
+    fs::create_dir_all(&programs.logs)?;
+    let cluster = Cluster::start().await?;
+    operator::install(cluster.client(), &programs.kubewarm).await?;
+    rest::create(cluster.client()).await?;
+    rest::measure(&cluster, programs, samples).await
 }
 
 /// Measures what each consistency of reads costs, on a control plane of its own. It runs once, because it takes eight

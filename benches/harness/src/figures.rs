@@ -52,7 +52,7 @@ use FigureTarget::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 74] = [
+pub const FIGURES: [Figure; 77] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -472,6 +472,30 @@ pub const FIGURES: [Figure; 74] = [
         unit: " %",
         source: Source::Median("idle.core_share", 100.0),
         command: "idle",
+    },
+    Figure {
+        name: "200 informers of 20 kinds, no change, lists at the API server a minute",
+        target: AtMost(25.0),
+        target_with_status: None,
+        unit: "",
+        source: Source::Median("rest.informers.lists_per_minute", 1.0),
+        command: "rest",
+    },
+    Figure {
+        name: "list of the metadata of 1,000 Events, processor time of the API server",
+        target: AtMost(50.0),
+        target_with_status: None,
+        unit: " ms",
+        source: Source::Median("rest.events-1000.list_cpu_seconds", 1000.0),
+        command: "rest",
+    },
+    Figure {
+        name: "50,000 Events, no change, lists at the API server a minute",
+        target: AtMost(1.5),
+        target_with_status: None,
+        unit: "",
+        source: Source::Median("rest.events-50000.lists_per_minute", 1.0),
+        command: "rest",
     },
     milliseconds(
         "`Strict` GET of a store of 200 objects, `--forward`, p99",

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// The API group of the kinds.
-const GROUP: &str = "informers.bench.kubewarm.io";
+pub(crate) const GROUP: &str = "informers.bench.kubewarm.io";
 const KINDS: u32 = 20;
 /// Namespaces with objects, which make 200 informers.
 const FULL: u32 = 10;
@@ -106,7 +106,7 @@ pub async fn measure_full(
     samples: &mut Samples,
 ) -> Result<()> {
     let client = cluster.client();
-    operator::declare(client, "full", &targets(&(0..FULL).map(full).collect::<Vec<_>>())).await?;
+    operator::declare(client, "full", &full_targets()).await?;
     let before = requests(client).await?;
     let mut operator = OperatorProcess::start(programs, cluster.kubeconfig(), "informers")?;
     operator.ready().await?;
@@ -171,6 +171,11 @@ async fn requests(client: &Client) -> Result<f64> {
     let label = format!("group=\"{GROUP}\"");
     let names = ["apiserver_request_total", "apiserver_longrunning_requests"];
     Ok(names.into_iter().flat_map(|name| exposition::values(&text, name, &label)).sum())
+}
+
+/// The targets of the 200 informers with objects.
+pub(crate) fn full_targets() -> Vec<Value> {
+    targets(&(0..FULL).map(full).collect::<Vec<_>>())
 }
 
 fn targets(namespaces: &[String]) -> Vec<Value> {

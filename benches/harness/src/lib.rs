@@ -11,7 +11,7 @@
 //!                        ├──► kubewarm run     the operator itself (operator, informers), and its
 //!                        │                     responses next to the API server's (reads,
 //!                        │                     load_client, watchers, forwarded_writes,
-//!                        │                     consistency)
+//!                        │                     consistency, rest)
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
@@ -39,6 +39,7 @@ pub mod programs;
 pub mod quantile;
 pub mod reads;
 pub mod report;
+mod rest;
 pub mod rounds;
 pub mod samples;
 pub mod scale;

@@ -111,6 +111,8 @@ enum Command {
     Idle,
     /// Measure reads of each consistency, on a control plane of its own.
     Consistency,
+    /// Measure the API server while no object changes, on a control plane of its own.
+    Rest,
     /// Measure how the operator grows with objects, watches and profiles, at a scripted server.
     Scale(ScaleLimits),
     /// Run the scripted server. It prints its address, and answers commands on standard input.
@@ -216,6 +218,11 @@ async fn main() -> Result<()> {
         Command::Consistency => {
             let mut samples = Samples::default();
             all::consistencies(&programs, &mut samples).await?;
+            subject::reply(&samples).await
+        }
+        Command::Rest => {
+            let mut samples = Samples::default();
+            all::at_rest(&programs, &mut samples).await?;
             subject::reply(&samples).await
         }
         Command::Scale(limits) => scale::run(&limits, &programs).await,
