@@ -34,7 +34,7 @@ crates/kubewarm-api/src/manifests/permissions/tests.rs with_an_account_the_opera
 Names 1
 tests/e2e/manifests.rs invalid_profiles_are_refused_with_the_message_that_their_file_names
 crates/kubewarm-api/src/model/resource.rs names_that_would_change_the_path_are_rejected
-crates/kubewarm-cache/src/informer/request_builder.rs selectors_cannot_add_parameters
+crates/kubewarm-cache/src/informer/requests/request_builder.rs selectors_cannot_add_parameters
 
 Names 2
 crates/kubewarm-api/src/manifests/permissions/hostile.rs no_string_of_a_profile_changes_its_parsed_manifests
@@ -42,7 +42,7 @@ crates/kubewarm-api/src/manifests/permissions/hostile.rs the_hostile_profiles_co
 src/commands/rbac/tests.rs no_string_in_a_profile_changes_the_printed_manifests
 
 Secrets 1
-crates/kubewarm-cache/src/informer/request_builder.rs the_payload_of_secrets_is_requested_only_with_sensitive_data_allow
+crates/kubewarm-cache/src/informer/requests/request_builder.rs the_payload_of_secrets_is_requested_only_with_sensitive_data_allow
 tests/e2e/secrets.rs the_key_names_of_secrets_are_served_only_with_secret_data_allow
 tests/e2e/secrets.rs no_output_of_kubewarm_contains_the_payload_of_a_secret
 
@@ -102,7 +102,7 @@ src/access/access_state/tests/age.rs a_sign_of_lost_access_shortens_the_time_to_
 
 Shares 1
 tests/e2e/tenants.rs a_tenant_that_requests_everything_delays_no_other_tenant
-crates/kubewarm-cache/src/informer/list_slots.rs a_namespace_cannot_exceed_its_limit_of_list_slots
+crates/kubewarm-cache/src/informer/requests/list_slots.rs a_namespace_cannot_exceed_its_limit_of_list_slots
 src/app/namespace_buckets.rs requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_no_others
 
 Shares 2

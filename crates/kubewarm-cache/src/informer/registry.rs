@@ -3,12 +3,9 @@
 use super::{
     ChangeNotifier, FreshnessChecker, InformerMetrics, InformerPlan, InformerReport,
     InformerTiming, ListWatchAccess, RelistReason, Verb,
-    backoff::RetryBackoff,
-    list_method::ListMethodSupport,
-    list_slots::ListSlots,
-    protobuf_support::ProtobufSupport,
+    requests::{list_method::ListMethodSupport, list_slots::ListSlots},
     shared_informer::SharedInformer,
-    task::{InformerTask, TaskContext},
+    task::{InformerTask, TaskContext, backoff::RetryBackoff, protobuf_support::ProtobufSupport},
 };
 use crate::store::{StoreCatalog, StoreWriter};
 use futures::FutureExt as _;

@@ -2,8 +2,10 @@
 //! its store.
 
 use super::{
-    ChangeNotifier, InformerPhase, InformerReport, RelistReason, access_gate::AccessGate,
-    list_watch_client::ListWatchClient, status::InformerStatus, task_state::TaskState,
+    ChangeNotifier, InformerPhase, InformerReport, RelistReason,
+    report::{access_gate::AccessGate, status::InformerStatus},
+    requests::list_watch_client::ListWatchClient,
+    task::task_state::TaskState,
 };
 use crate::store::StoreReader;
 use jiff::Timestamp;

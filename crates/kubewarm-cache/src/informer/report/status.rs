@@ -1,0 +1,460 @@
+//! The status of one informer. The informer's task records it, and reports and profile statuses
+//! show it.
+
+use super::{latency_window::LatencyWindow, pending_proofs::PendingProofs};
+use crate::informer::{
+    FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, RelistReason,
+    UndecodableObject, Verb, task::task_state::TaskState,
+};
+use jiff::Timestamp;
+use kubewarm_api::model::{ObjectKey, RequestFault, ResourceVersion};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Maximum number of undecodable objects that a report names. Further ones share one entry without a name. The metric
+/// `kubewarm_upstream_decode_errors_total` counts all of them.
+const MAX_NAMED: usize = 16;
+
+/// The status of one informer, which its task writes. Freshness checks also record when the store
+/// was last confirmed to contain every earlier change.
+#[derive(Debug)]
+pub(crate) struct InformerStatus {
+    /// Start of the warm-up (the time until the first list is complete), on the monotonic clock and
+    /// on the wall clock. The warm-up starts when the informer is created or its store is purged.
+    /// It restarts if access returns before the first list completes.
+    warmup_started: (Instant, Timestamp),
+    step: TaskState,
+    /// The report without the values that [`InformerStatus::detailed`] adds. Only methods of
+    /// `InformerStatus` change the fields from which they derive [`InformerPhase`].
+    pub(crate) report: InformerReport,
+    required_relist: Option<RelistReason>,
+    /// Value of `AccessGate::epoch` when kubewarm requested the last complete list. This value is
+    /// the number of times that the API server has rejected the informer's identity.
+    epoch: u64,
+    pub(crate) list: VerbAccess,
+    pub(crate) watch: VerbAccess,
+    /// The undecodable objects in the report when the last attempt to list began.
+    earlier_undecodable: Arc<[UndecodableObject]>,
+    pending: PendingProofs,
+    lists: LatencyWindow,
+    events: LatencyWindow,
+    reads: LatencyWindow,
+}
+
+/// Results of the list requests of one informer, or of its watch requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct VerbAccess {
+    /// When the last successful request was sent.
+    pub(crate) allowed_at: Option<Instant>,
+    /// When the API server began to reject this verb with 401 or 403, on the wall clock and on the
+    /// monotonic clock. A success of the same verb clears the field, other errors do not.
+    pub(crate) refused: Option<(Timestamp, Instant)>,
+}
+
+impl InformerStatus {
+    pub(crate) fn new() -> Self {
+        let now = Timestamp::now();
+        Self {
+            warmup_started: (Instant::now(), now),
+            step: TaskState::Queued,
+            report: InformerReport::queued(now),
+            required_relist: None,
+            epoch: 0,
+            list: VerbAccess::default(),
+            watch: VerbAccess::default(),
+            earlier_undecodable: Arc::default(),
+            pending: PendingProofs::default(),
+            lists: LatencyWindow::default(),
+            events: LatencyWindow::default(),
+            reads: LatencyWindow::default(),
+        }
+    }
+
+    pub(crate) fn detailed(&self, report: InformerReport) -> InformerReport {
+        let now = Instant::now();
+        InformerReport {
+            list_latency: self.lists.quantiles(now),
+            event_latency: self.events.quantiles(now),
+            read_latency: self.reads.quantiles(now),
+            ..report
+        }
+    }
+
+    /// Returns a snapshot of the informer's state without latencies. An open watch is `Silent` if the
+    /// store was last confirmed longer ago than [`InformerReport::kept_bound`] permits.
+    pub(crate) fn get_summary(&self, max_staleness: Duration) -> InformerReport {
+        let mut report = self.report.clone();
+        let bound = report.kept_bound(max_staleness, Instant::now());
+        report.phase = self.phase();
+        if report.phase == InformerPhase::Watching
+            && report.current_at.is_some_and(|current| current.elapsed() >= bound)
+        {
+            report.phase = InformerPhase::Silent;
+            let silent = report.current_time.and_then(|current| current.checked_add(bound).ok());
+            report.since = silent.unwrap_or(report.since);
+        }
+        report
+    }
+
+    fn phase(&self) -> InformerPhase {
+        match (self.step, self.is_synced()) {
+            (TaskState::Queued, false) => InformerPhase::Queued,
+            (TaskState::Queued, true) if self.required_relist.is_none() => {
+                InformerPhase::Reconnecting
+            }
+            (TaskState::Listing, false) => InformerPhase::Listing,
+            (TaskState::Queued | TaskState::Listing, true) => InformerPhase::Relisting,
+            (TaskState::Watching, _) => InformerPhase::Watching,
+            (TaskState::Backoff, _) => InformerPhase::Failing,
+        }
+    }
+
+    /// Runs `change` on the fields from which `phase` derives the informer's phase. If the phase
+    /// changes, sets `report.since` to now.
+    fn alter(&mut self, change: impl FnOnce(&mut Self)) {
+        let before = self.phase();
+        change(self);
+        if self.phase() != before {
+            self.report.since = Timestamp::now();
+        }
+    }
+
+    pub(crate) fn step(&self) -> TaskState {
+        self.step
+    }
+
+    /// Whether the store holds a complete list.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.report.synced_at.is_some()
+    }
+
+    /// Changes the state of the informer's task to `next` and returns `true`. If the transition is
+    /// illegal, returns `false` and keeps the state.
+    pub(crate) fn enter(&mut self, next: TaskState) -> bool {
+        let is_legal = self.step.can_lead_to(next, self.is_synced());
+        if is_legal {
+            self.alter(|status| status.step = next);
+        }
+        is_legal
+    }
+
+    /// Resets the status after the store was purged, because the store has no complete list any
+    /// more.
+    pub(crate) fn reset(&mut self) {
+        self.report.undecodable = Arc::default();
+        self.alter(|status| {
+            let was_synced = status.is_synced();
+            (status.step, status.required_relist) = (TaskState::Queued, None);
+            let report = &mut status.report;
+            (report.synced_at, report.warmed) = (None, None);
+            (report.version, report.current_at) = (None, None);
+            status.pending.clear();
+            if was_synced {
+                status.restart_warmup();
+            }
+        });
+    }
+
+    /// Sets the start of the warm-up to now, so that the time until now does not count as warm-up.
+    pub(crate) fn restart_warmup(&mut self) {
+        self.warmup_started = (Instant::now(), Timestamp::now());
+    }
+
+    /// Number of times that the API server had rejected the informer's identity when kubewarm
+    /// requested the store's complete list. `None` without a complete list.
+    pub(crate) fn listed_in(&self) -> Option<u64> {
+        self.is_synced().then_some(self.epoch)
+    }
+
+    /// The newest resource version that the informer received. The next watch starts from this
+    /// version. `None` until a list completes.
+    pub(crate) fn version(&self) -> Option<&ResourceVersion> {
+        self.report.version.as_ref()
+    }
+
+    /// Whether an event's version is not newer than the newest version that the informer received.
+    pub(crate) fn is_replay(&self, event: Option<&ResourceVersion>) -> bool {
+        event.zip(self.version()).is_some_and(|(event, known)| event <= known)
+    }
+
+    /// Records that a request of this verb succeeded. `at` is when the request was sent.
+    pub(crate) fn record_success(&mut self, verb: Verb, at: Instant) {
+        *self.verb_access(verb) = VerbAccess { allowed_at: Some(at), refused: None };
+    }
+
+    /// Records that the API server no longer rejects this verb, without changing `allowed_at`. Used
+    /// after a successful probe (a second, short watch).
+    pub(crate) fn clear_refusal(&mut self, verb: Verb) {
+        self.verb_access(verb).refused = None;
+    }
+
+    /// Records a complete list. If the list is the first since the store was created or purged,
+    /// returns the start, end and duration of the warm-up.
+    ///
+    /// kubewarm requested the list at `requested_at`, when `AccessGate::epoch` was `epoch`. The
+    /// store contains every change made before `requested_at`.
+    pub(crate) fn record_list(
+        &mut self,
+        version: &ResourceVersion,
+        strategy: ListMethod,
+        requested_at: Instant,
+        epoch: u64,
+    ) -> Option<FirstSync> {
+        let synced = Timestamp::now();
+        self.alter(|status| {
+            (status.step, status.required_relist) = (TaskState::Queued, None);
+            status.report.synced_at = Some(synced);
+        });
+        self.epoch = epoch;
+        self.forget_earlier_undecodable();
+        self.confirm(requested_at);
+        let (cold_at, started) = self.warmup_started;
+        self.advance(version.clone());
+        let report = &mut self.report;
+        report.expected = None;
+        let is_first = report.warmed.is_none();
+        report.warmed.get_or_insert_with(|| FirstSync {
+            started,
+            synced,
+            took: cold_at.elapsed(),
+            strategy,
+        });
+        report.warmed.filter(|_| is_first)
+    }
+
+    pub(crate) fn require_relist(&mut self, why: RelistReason) {
+        self.alter(|status| status.required_relist = Some(why));
+    }
+
+    pub(crate) fn required_relist(&self) -> Option<RelistReason> {
+        self.required_relist
+    }
+
+    /// Records that the store contains every change made before `at`.
+    pub(crate) fn confirm(&mut self, at: Instant) {
+        if self.report.current_at.is_none_or(|known| known < at) {
+            let now = Timestamp::now();
+            self.report.current_at = Some(at);
+            self.report.current_time = now.checked_sub(at.elapsed()).ok().or(Some(now));
+            self.pending.forget_until(at);
+        }
+    }
+
+    pub(crate) fn record_list_duration(&mut self, took: Duration) {
+        self.lists.record(Instant::now(), took);
+    }
+
+    pub(crate) fn observe_read(&mut self, took: Duration) {
+        self.reads.record(Instant::now(), took);
+    }
+
+    /// Records that a client wants to read the store. Returns whether it is the first one for long, so that
+    /// [`InformerReport::kept_bound`] changes.
+    pub(crate) fn record_demand(&mut self) -> bool {
+        let now = Instant::now();
+        let was_read = self.report.is_read_recently(now);
+        self.report.read_at = Some(now);
+        !was_read
+    }
+
+    /// Records that a consistent list, which kubewarm sent at `requested_at`, has the version `newest`.
+    /// The list proves that the store is current as of `requested_at` now, or later when the store
+    /// reaches the version.
+    pub(crate) fn record_newest(&mut self, requested_at: Instant, newest: ResourceVersion) {
+        if self.version().is_some_and(|version| *version >= newest) {
+            self.confirm(requested_at);
+        } else {
+            self.pending.add(requested_at, newest);
+        }
+    }
+
+    /// When kubewarm sent the first consistent list whose version the store has not reached.
+    pub(crate) fn pending_since(&self) -> Option<Instant> {
+        self.pending.since()
+    }
+
+    /// Records that the store contains every change up to `version`. That alone does not show that
+    /// nothing newer exists: the version can be old when it arrives.
+    pub(crate) fn advance(&mut self, version: ResourceVersion) {
+        if let Some(requested_at) = self.pending.reach(&version) {
+            self.confirm(requested_at);
+        }
+        self.report.version = Some(version);
+    }
+
+    /// Records an event after its processing. Returns whether the event brought a new resource
+    /// version.
+    ///
+    /// An event that is not newer than the store does not change the version.
+    pub(crate) fn record_event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
+        self.events.record(Instant::now(), lag);
+        self.report.event_time = Some(Timestamp::now());
+        if self.is_replay(version.as_ref()) {
+            return false;
+        }
+        let is_new = version.is_some();
+        if let Some(version) = version {
+            self.advance(version);
+        }
+        is_new
+    }
+
+    /// Records a failed list, watch or probe (a second, short watch), and the time of the next
+    /// attempt. The informer's phase does not change, because a probe can also fail while the
+    /// informer's own watch is open.
+    pub(crate) fn record_fault(
+        &mut self,
+        verb: Verb,
+        fault: &RequestFault,
+        attempts: u32,
+        delay: Duration,
+    ) {
+        let now = Timestamp::now();
+        if fault.reason().is_access_denied() {
+            self.verb_access(verb).refused.get_or_insert_with(|| (now, Instant::now()));
+        }
+        let since = self.report.fault.as_ref().map_or(now, |old| old.since);
+        self.report.fault = Some(InformerFault {
+            reason: fault.reason(),
+            verb,
+            message: fault.message().into(),
+            at: now,
+            since,
+            attempts,
+            next_retry: now.checked_add(delay).ok(),
+        });
+    }
+
+    /// Adds an undecodable object to the report. If the report already names 16 objects, adds it without its name.
+    pub(crate) fn add_undecodable(&mut self, mut object: UndecodableObject) {
+        let (mut unnamed, mut named): (Vec<_>, Vec<_>) =
+            self.report.undecodable.iter().cloned().partition(UndecodableObject::is_unnamed);
+        named.retain(|known| known.object != object.object);
+        if object.is_unnamed() || named.len() >= MAX_NAMED {
+            object.object = UndecodableObject::UNNAMED.into();
+            unnamed = vec![object];
+        } else {
+            named.push(object);
+        }
+        named.append(&mut unnamed);
+        self.report.undecodable = named.into();
+    }
+
+    pub(crate) fn has_undecodable(&self) -> bool {
+        !self.report.undecodable.is_empty()
+    }
+
+    /// Returns the key of an object that may be among the undecodable objects.
+    pub(crate) fn find_undecodable(&self, namespace: &str, name: &str) -> Option<ObjectKey> {
+        let may_be = |known: &UndecodableObject| known.is_in(Some(namespace), Some(name));
+        self.report
+            .undecodable
+            .iter()
+            .any(may_be)
+            .then(|| ObjectKey { namespace: namespace.into(), name: name.into() })
+    }
+
+    /// Removes the object `object` from the report, unless the report does not contain its name.
+    pub(crate) fn remove_undecodable(&mut self, object: &ObjectKey) {
+        let mut all = self.report.undecodable.to_vec();
+        all.retain(|known| {
+            known.is_unnamed() || !known.is_in(Some(&object.namespace), Some(&object.name))
+        });
+        self.report.undecodable = all.into();
+    }
+
+    /// Records that an attempt to list begins. Undecodable objects of the previous list stay in the report until the
+    /// new list is complete, because the store still lacks them.
+    pub(crate) fn begin_list(&mut self) {
+        self.earlier_undecodable = Arc::clone(&self.report.undecodable);
+        (self.report.listed, self.report.expected) = (0, None);
+    }
+
+    /// Removes the undecodable objects that the informer received before the last attempt to list. An object that the
+    /// list contained again has a new entry, with a name of its own. The time of an entry cannot decide, because the
+    /// wall clock can go back.
+    fn forget_earlier_undecodable(&mut self) {
+        let earlier = std::mem::take(&mut self.earlier_undecodable);
+        let is_earlier = |known: &UndecodableObject| {
+            earlier.iter().any(|entry| Arc::ptr_eq(&entry.object, &known.object))
+        };
+        let later = self.report.undecodable.iter().filter(|known| !is_earlier(known));
+        self.report.undecodable = later.cloned().collect();
+    }
+
+    fn verb_access(&mut self, verb: Verb) -> &mut VerbAccess {
+        match verb {
+            Verb::List => &mut self.list,
+            Verb::Watch => &mut self.watch,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kubewarm_api::model::FaultReason;
+
+    const BOUND: Duration = Duration::from_secs(30);
+
+    fn phase(status: &InformerStatus) -> InformerPhase {
+        status.get_summary(BOUND).phase
+    }
+
+    fn after(status: &mut InformerStatus, step: TaskState) -> InformerPhase {
+        assert!(status.enter(step), "{step:?}");
+        phase(status)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_phase_follows_from_the_step_and_the_sync_state() {
+        let mut status = InformerStatus::new();
+        assert!(status.record_demand(), "the first read");
+        assert_eq!(phase(&status), InformerPhase::Queued);
+        assert_eq!(after(&mut status, TaskState::Listing), InformerPhase::Listing);
+        assert_eq!(after(&mut status, TaskState::Backoff), InformerPhase::Failing);
+        assert_eq!(after(&mut status, TaskState::Listing), InformerPhase::Listing, "not synced");
+        let version = ResourceVersion::from(5);
+        assert!(status.record_list(&version, ListMethod::List, Instant::now(), 0).is_some());
+        assert_eq!(phase(&status), InformerPhase::Reconnecting);
+        assert_eq!(after(&mut status, TaskState::Watching), InformerPhase::Watching);
+        tokio::time::advance(BOUND).await;
+        assert_eq!(phase(&status), InformerPhase::Silent);
+        status.confirm(Instant::now());
+        assert_eq!(phase(&status), InformerPhase::Watching, "confirmed again");
+        assert_eq!(after(&mut status, TaskState::Queued), InformerPhase::Reconnecting);
+        status.require_relist(RelistReason::Gone);
+        assert_eq!(phase(&status), InformerPhase::Relisting, "it waits for a list slot");
+        assert_eq!(after(&mut status, TaskState::Backoff), InformerPhase::Failing);
+        assert_eq!(
+            after(&mut status, TaskState::Listing),
+            InformerPhase::Relisting,
+            "synced after a failure"
+        );
+        assert!(status.record_list(&version, ListMethod::List, Instant::now(), 0).is_none());
+        assert_eq!(phase(&status), InformerPhase::Reconnecting);
+        after(&mut status, TaskState::Backoff);
+        status.reset();
+        assert_eq!((phase(&status), status.is_synced()), (InformerPhase::Queued, false));
+        assert_eq!(status.version(), None);
+    }
+
+    #[test]
+    fn a_refusal_of_a_verb_ends_only_with_a_success_of_that_verb() {
+        let mut status = InformerStatus::new();
+        let fail = |status: &mut InformerStatus, verb, reason| {
+            status.record_fault(verb, &RequestFault::new(reason, "no"), 1, Duration::ZERO);
+            status.watch.refused
+        };
+        assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Throttled), None);
+        let refused = fail(&mut status, Verb::Watch, FaultReason::Forbidden);
+        assert!(refused.is_some());
+        fail(&mut status, Verb::Watch, FaultReason::Throttled);
+        // An event of the open watch clears the informer's fault, but is no evidence of access.
+        status.report.fault = None;
+        status.record_success(Verb::List, Instant::now());
+        assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Unauthorized), refused);
+        status.record_success(Verb::Watch, Instant::now());
+        assert_eq!(status.watch.refused, None);
+    }
+}

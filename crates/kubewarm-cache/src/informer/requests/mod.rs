@@ -1,0 +1,11 @@
+//! The requests of informers: what is sent, how often, and what the responses say.
+
+pub(super) mod access_check;
+pub(super) mod digest;
+pub(super) mod freshness_checker;
+pub(super) mod list_method;
+pub(super) mod list_slots;
+pub(super) mod list_watch_client;
+pub(super) mod request;
+pub(super) mod request_builder;
+pub(super) mod sample_page;

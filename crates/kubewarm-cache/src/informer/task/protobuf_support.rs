@@ -1,0 +1,256 @@
+//! Decides for each resource whether informers read it in protobuf.
+//!
+//! Protobuf has no field names, so kubewarm needs field tables to read it. Before the first list of a resource, one
+//! object is read in both encodings and compared. If an object cannot be read in protobuf, the resource is read in JSON
+//! until the API server's version changes. Either the API server is newer than the tables and sends an unknown field, or
+//! a client has stored a text that is not UTF-8.
+
+use super::{InformerTask, list::ListError};
+use crate::informer::{
+    UndecodableObject,
+    requests::{
+        list_watch_client::ListWatchClient,
+        request::{self, UpstreamBody},
+        request_builder::{InformerRequestBuilder, ListPaging},
+    },
+    upstream::{
+        decoder::{DecodeError, ObjectDecoder},
+        list_splitter::ListSplitter,
+        partial_item::SplitItem,
+    },
+};
+use kubewarm_api::model::{Delta, Identity, ObjectEncoding, RequestFault, Resource};
+use kubewarm_client::{ExpiringCache, is_builtin_group};
+use kubewarm_wire::{JsonBuffer, MediaType, ObjectBody};
+use std::{mem, sync::Arc, time::Duration};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
+
+/// Maximum number of identities, resources and API server versions whose encoding is remembered. A forgotten one is compared
+/// again.
+const MAX_REMEMBERED: u64 = 1_000;
+/// Longer than an API server keeps its version.
+const REMEMBERED_FOR: Duration = Duration::from_hours(24 * 365);
+/// The first page of the list that the comparison reads.
+const ONE: ListPaging<'static> = ListPaging::Page { limit: 1, token: "" };
+
+/// The encoding of each resource, by the version of the API server. No tenant decides for another: each identity
+/// compares for itself, and an object that cannot be read in protobuf counts only in the namespace of its profile.
+#[derive(Debug)]
+pub(crate) struct ProtobufSupport {
+    compared: ExpiringCache<EncodingKey, MediaTypeChoice, ComparisonError>,
+    unreadable: ExpiringCache<DeclaredKey, MediaTypeChoice>,
+}
+
+/// The key of an encoding, and the namespace of the profiles that declare the informer.
+type DeclaredKey = (EncodingKey, Option<Arc<str>>);
+
+type EncodingKey = (Identity, Resource, Arc<str>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum MediaTypeChoice {
+    Protobuf,
+    /// The text names the reason, if it is a difference between the API server and the field tables.
+    Json(Option<Box<str>>),
+}
+
+/// Why two encodings of an object could not be compared.
+#[derive(Clone, Debug)]
+enum ComparisonError {
+    /// The list has no object that can be stored.
+    NoObject,
+    /// The object cannot be read in protobuf, for the reason in the text.
+    Unreadable(Box<str>),
+    Failed,
+}
+
+impl From<RequestFault> for ComparisonError {
+    /// The list that follows reports its own fault.
+    fn from(_: RequestFault) -> Self {
+        Self::Failed
+    }
+}
+
+impl Default for ProtobufSupport {
+    fn default() -> Self {
+        Self {
+            compared: ExpiringCache::new(MAX_REMEMBERED, REMEMBERED_FOR),
+            unreadable: ExpiringCache::new(MAX_REMEMBERED, REMEMBERED_FOR),
+        }
+    }
+}
+
+impl ProtobufSupport {
+    /// Returns the choice for `of`. Compares the encodings if they have not been compared with this
+    /// version of the API server. Concurrent callers share one comparison.
+    async fn choose(
+        &self,
+        list_watch: &ListWatchClient,
+        of: DeclaredKey,
+        within: Duration,
+    ) -> MediaTypeChoice {
+        if let Some(known) = self.unreadable.get(&of) {
+            return known.value;
+        }
+        let list_watch = list_watch.clone();
+        let compare = async move {
+            timeout(within, compare(list_watch)).await.unwrap_or(Err(ComparisonError::Failed))
+        };
+        let compared = &self.compared;
+        match compared.get_or_fetch(&Handle::current(), of.0.clone(), None, || compare).await {
+            Ok(entry) => entry.value,
+            Err(ComparisonError::Unreadable(problem)) => self.record_unreadable(of, &problem),
+            Err(ComparisonError::NoObject) => MediaTypeChoice::Protobuf,
+            Err(ComparisonError::Failed) => MediaTypeChoice::Json(None),
+        }
+    }
+
+    fn record_unreadable(&self, of: DeclaredKey, problem: &str) -> MediaTypeChoice {
+        let choice = MediaTypeChoice::Json(Some(problem.into()));
+        self.unreadable.insert(of, choice.clone(), Instant::now());
+        choice
+    }
+}
+
+impl InformerTask {
+    /// Sets the encoding that the next list accepts.
+    pub(crate) async fn choose_media_type(&mut self) {
+        let resource = &self.informer.key.resource;
+        if !is_builtin_group(resource.group()) {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let version = shared.list_methods.version(&shared.operator).await.unwrap_or_default();
+        let within = shared.timing.list_headers;
+        self.server_version = version;
+        let choice = shared.protobuf.choose(&self.list_watch, self.declared_key(), within).await;
+        self.apply_choice(choice);
+    }
+
+    fn declared_key(&self) -> DeclaredKey {
+        let key = &self.informer.key;
+        let of = (key.identity.clone(), key.resource.clone(), Arc::clone(&self.server_version));
+        (of, key.declared_in.clone())
+    }
+
+    fn apply_choice(&mut self, choice: MediaTypeChoice) {
+        self.list_watch.accept_protobuf(choice == MediaTypeChoice::Protobuf);
+        let fallback = match choice {
+            MediaTypeChoice::Protobuf => None,
+            MediaTypeChoice::Json(problem) => problem,
+        };
+        let is_new = fallback.is_some();
+        let previous = mem::replace(&mut self.informer.status().report.json_fallback, fallback);
+        if is_new && previous.is_none() {
+            self.metrics.protobuf_fallbacks.inc();
+        }
+    }
+
+    /// Records that `object` cannot be read in protobuf, so that later lists of the resource are in JSON. Only the log
+    /// contains the object's name, because each profile that shares the informer shows the recorded problem.
+    pub(crate) fn fall_back_to_json(&mut self, object: &UndecodableObject) {
+        tracing::warn!(
+            informer = %self.informer.key, object = ?object.object, problem = &*object.problem,
+            version = %self.server_version, "not readable in protobuf; reading this resource as JSON"
+        );
+        let choice = self.shared.protobuf.record_unreadable(self.declared_key(), &object.problem);
+        self.apply_choice(choice);
+    }
+
+    /// Prepares decoder and store for objects in this encoding. `None`: the field tables lack the kind of the list. If
+    /// the store has objects in another encoding, it drops them.
+    pub(crate) fn use_encoding(
+        &mut self,
+        encoding: Option<ObjectEncoding>,
+    ) -> Result<(), ListError> {
+        let encoding = encoding.ok_or_else(|| {
+            let problem = "the field tables lack the kind of the list".to_owned();
+            ListError::NeedsJson(UndecodableObject::named(None, problem))
+        })?;
+        if self.decoder.encoding != encoding {
+            self.decoder.encoding = encoding;
+            if self.version().is_some() {
+                self.purge();
+            }
+            self.informer.apply(Delta::Encoding(encoding));
+        }
+        Ok(())
+    }
+
+    /// Whether the resource is read as JSON because protobuf could not be read, and the API server has another version now.
+    pub(crate) async fn can_leave_fallback(&self) -> bool {
+        let has_fallen_back = self.informer.status().report.json_fallback.is_some();
+        has_fallen_back
+            && self
+                .shared
+                .list_methods
+                .version(&self.shared.operator)
+                .await
+                .is_some_and(|version| version != self.server_version)
+    }
+}
+
+/// Reads one object in protobuf, and the same object at the same resource version in JSON.
+///
+/// [`ProtobufSupport`] remembers only `Ok`. After an error, the next list compares again, because an object can exist
+/// by then or the requests can succeed. A difference is `Ok`, and lasts until the API server's version changes.
+async fn compare(mut list_watch: ListWatchClient) -> Result<MediaTypeChoice, ComparisonError> {
+    list_watch.accept_protobuf(true);
+    let within = Duration::MAX;
+    let mut decoder = ObjectDecoder::of_whole_objects();
+    let body = list_watch.open(within, |endpoint| endpoint.list(ONE)).await?;
+    if body.media_type == MediaType::Json {
+        return Ok(MediaTypeChoice::Json(None));
+    }
+    let first = first_item(body).await?;
+    let Some(encoding) = first.items.encoding() else {
+        return Ok(MediaTypeChoice::Json(None));
+    };
+    let (Some(object), Ok(version)) = (first.item, first.items.metadata()?.version()) else {
+        return Err(ComparisonError::NoObject);
+    };
+    let body = list_watch
+        .open(within, |endpoint: &InformerRequestBuilder| endpoint.first_in_json(&version));
+    let Some(json) = first_item(body.await?).await?.item else {
+        return Err(ComparisonError::NoObject);
+    };
+    decoder.encoding = encoding;
+    let written = match decoder.decode(&object) {
+        Ok(item) => {
+            let body = ObjectBody { encoding, bytes: item.body };
+            body.to_json(&mut JsonBuffer::default()).map(<[u8]>::to_vec)
+        }
+        Err(DecodeError::NeedsJson(object)) => {
+            return Err(ComparisonError::Unreadable((*object.problem).into()));
+        }
+        // The object is in JSON, which the server was not asked for.
+        Err(DecodeError::Undecodable(_)) => None,
+    };
+    decoder.encoding = ObjectEncoding::Json;
+    let expected = decoder.decode(&json).map(|item| item.body.to_vec()).ok();
+    Ok(match (written, expected) {
+        (Some(written), Some(expected)) if written == expected => MediaTypeChoice::Protobuf,
+        (None, None) => return Err(ComparisonError::NoObject),
+        _ => MediaTypeChoice::Json(Some("an object differs between protobuf and JSON".into())),
+    })
+}
+
+/// A list of at most one object.
+struct FirstItem {
+    items: ListSplitter,
+    item: Option<Vec<u8>>,
+}
+
+async fn first_item(body: UpstreamBody) -> Result<FirstItem, RequestFault> {
+    let mut item = None;
+    let items = request::read_items(body, |_, next| {
+        if let SplitItem::Whole(object) = next {
+            item.get_or_insert_with(|| object.to_vec());
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(FirstItem { items, item })
+}

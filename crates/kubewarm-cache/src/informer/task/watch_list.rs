@@ -1,0 +1,118 @@
+//! Lists an informer's objects with a watch that first sends all existing objects
+//! (`sendInitialEvents`).
+
+use super::{
+    InformerTask,
+    list::{AppliedList, ListError},
+    watch_stream::{WatchStream, random_timeout},
+};
+use crate::informer::{
+    DecodeStage, UpstreamEventType, Verb,
+    upstream::{event_splitter::SplitEvent, partial_item::SplitItem},
+};
+use futures::StreamExt as _;
+use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion};
+use tokio::time::{Instant, timeout_at};
+
+impl InformerTask {
+    /// Lists with a watch that first sends all existing objects, until the bookmark that ends these
+    /// initial events.
+    ///
+    /// The list fails if no bytes arrive for `watch_list_timeout`, or if it takes longer than ten
+    /// times `watch_list_timeout`. An API server without support for `sendInitialEvents` never
+    /// sends that bookmark.
+    pub(crate) async fn list_streaming(&mut self) -> Result<AppliedList, ListError> {
+        let started = Instant::now();
+        let listed = self.receive_initial().await;
+        self.count_list(&listed, started);
+        listed
+    }
+
+    async fn receive_initial(&mut self) -> Result<AppliedList, ListError> {
+        let timing = self.shared.timing.clone();
+        let deadline = self.informer.settings(|settings| settings.lists.watch_list_timeout);
+        let timeout = random_timeout(&timing).max(deadline * 10);
+        let started = Instant::now();
+        let within = timing.list_headers;
+        let body = self.list_watch.open(within, |endpoint| endpoint.stream(timeout)).await?;
+        self.informer.status().record_success(Verb::Watch, started);
+        let mut stream = WatchStream::new(body, timeout);
+        let late = || {
+            RequestFault::new(
+                FaultReason::TimedOut,
+                "the streaming list sent no end bookmark in time",
+            )
+        };
+        loop {
+            let limit = (stream.last_bytes_at + deadline).min(started + deadline * 10);
+            match timeout_at(limit, stream.chunks.next()).await {
+                Ok(Some(chunk)) => stream.rest = chunk?,
+                Ok(None) => {
+                    let message = "the streaming list ended before its end bookmark";
+                    return Err(RequestFault::new(FaultReason::ClosedAtOnce, message).into());
+                }
+                Err(_elapsed) => return Err(late().into()),
+            }
+            let length = u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
+            self.metrics.upstream_list_bytes.inc_by(length);
+            stream.last_bytes_at = Instant::now();
+            while !stream.rest.is_empty() {
+                let chunk = stream.rest.clone();
+                let (consumed, split) = stream.splitter.feed(&chunk);
+                stream.rest = chunk.slice(consumed.min(chunk.len())..);
+                let Some(split) = split else { continue };
+                let length = split.item.bytes().len();
+                if let Some(version) = self.take_initial(split)? {
+                    return Ok(AppliedList { version, stream: Some(stream) });
+                }
+                if self.wait_for_budget(length).await? {
+                    stream.last_bytes_at = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// Applies one of the initial events of a streaming list. If the event is the bookmark that
+    /// ends the initial events, returns the bookmark's version.
+    fn take_initial(
+        &mut self,
+        SplitEvent { item, event }: SplitEvent<'_>,
+    ) -> Result<Option<ResourceVersion>, ListError> {
+        let undecodable = || {
+            RequestFault::new(
+                FaultReason::Malformed,
+                "the streaming list sent a line that is not an event",
+            )
+        };
+        if matches!(item, SplitItem::Oversized(_)) {
+            let rejected = self.oversized(event.map_or_else(|| item.bytes(), |event| event.object));
+            self.reject(rejected, DecodeStage::WatchObject);
+            return Ok(None);
+        }
+        let event = event.ok_or_else(undecodable)?;
+        if event.kind == UpstreamEventType::Error {
+            return Err(event.fault().into());
+        }
+        self.use_encoding(event.encoding)?;
+        match event.kind {
+            UpstreamEventType::Added | UpstreamEventType::Modified => {
+                self.metrics.upstream_list_items.inc();
+                self.informer.status().report.listed += 1;
+                self.apply_listed(event.object, DecodeStage::WatchObject)?;
+            }
+            UpstreamEventType::Deleted => {
+                let gone = event.tombstone().ok_or_else(undecodable)?;
+                self.informer.apply(Delta::Remove(gone));
+            }
+            UpstreamEventType::Error => {}
+            UpstreamEventType::Bookmark => {
+                let bookmark = event.bookmark().ok_or_else(undecodable)?;
+                if bookmark.is_initial_events_end {
+                    self.refuse_rollback(&bookmark.version)?;
+                    return Ok(Some(bookmark.version));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
