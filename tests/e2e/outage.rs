@@ -1,8 +1,11 @@
 //! API servers that restart or return with older data. kubewarm serves its stores meanwhile, then
 //! delivers and counts what it missed.
 
-use serde_json::Value;
+use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
+use crate::api::{Served, account, bind};
 use crate::operator::Operator;
 use crate::profile::{Profile, target};
 use crate::world::{Failure, Outcome, SOON, World, eventually};
@@ -13,6 +16,9 @@ const SETTINGS: &str = "{targets: [{name: settings, resource: configmaps},
 
 /// The label of the compared series.
 const CONFIGMAPS: &str = r#"resource="configmaps""#;
+
+/// Ten times the time until reads are answered after a restore was noticed.
+const ANSWERED: Duration = Duration::from_secs(30);
 
 /// A list of `ConfigMaps` with these names.
 fn config_maps(namespace: &str, names: impl IntoIterator<Item = String>) -> String {
@@ -126,4 +132,41 @@ fn a_restored_etcd_is_detected_and_its_lost_objects_are_removed() -> Outcome {
         let reasons = world.cluster.run(events)?;
         if reasons.contains("ResourceVersionRolledBack") { Ok(()) } else { Err(reasons.into()) }
     })
+}
+
+#[test]
+fn a_write_that_a_restore_has_undone_delays_no_read() -> Outcome {
+    let world = World::alone()?;
+    let namespace = world.namespace("team")?;
+    let served = Served::start(&world, &["--forward"])?;
+    let token = account(&world, &namespace, "writer")?;
+    bind(&world, "cluster-admin", (&namespace, "writer"), Some(&namespace))?;
+    let _profile = warm(&world, &namespace)?;
+    let reads = served.server()?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let is_answered = || match reads.get(&token, &path)?.code {
+        200 => Ok(()),
+        code => Err(format!("code {code}").into()),
+    };
+    eventually(SOON, is_answered)?;
+    let snapshot = world.cluster.folder().join("snapshot");
+    world.cluster.snapshot(&snapshot)?;
+    // Creates more versions than a restarting control plane writes.
+    world.cluster.apply(&config_maps("default", (0..200).map(|n| format!("undone-{n}"))))?;
+    let undone = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "undone"}});
+    assert_eq!(reads.write(&token, ("POST", &path), &undone)?.code, 201);
+
+    world.cluster.restore(&snapshot)?;
+    eventually(SOON, || {
+        let metric = "kubewarm_resource_version_rollbacks_total";
+        let rollbacks = count(&served.operator, metric, CONFIGMAPS)?;
+        if rollbacks >= 1.0 { Ok(()) } else { Err("no rollback yet".into()) }
+    })?;
+    let restored = Instant::now();
+    eventually(SOON, is_answered)?;
+    // kubewarm keeps the version of a write for a minute.
+    assert!(restored.elapsed() < ANSWERED, "{:?}", restored.elapsed());
+    let lists = reads.get(&token, &path)?;
+    assert!(!lists.text.contains("\"undone\""), "{}", lists.text);
+    Ok(())
 }

@@ -67,7 +67,7 @@ impl EtcdRecorder {
     pub(crate) fn catch_up(&self, cluster: &ControlPlane) -> Outcome {
         let stored: u64 = cluster.etcd_revision()?.parse()?;
         eventually(SOON, || {
-            let head = self.head();
+            let head = self.history.lock().epochs.last().map_or(0, |epoch| epoch.head);
             if head >= stored { Ok(()) } else { Err(format!("recorded {head} of {stored}").into()) }
         })
     }
@@ -91,11 +91,6 @@ impl EtcdRecorder {
         let thread = thread::spawn(move || record(lines, &history, number, clock));
         self.watch = Some((watch, thread));
         Ok(())
-    }
-
-    /// The newest revision that is recorded.
-    pub(crate) fn head(&self) -> u64 {
-        self.history.lock().epochs.last().map_or(0, |epoch| epoch.head)
     }
 
     /// The last revision of each collection in the current epoch.

@@ -99,6 +99,13 @@ where
         }
     }
 
+    /// Replaces the entry of `key` by what `change` returns for the fresh entry. Concurrent changes do not get lost.
+    pub fn update(&self, key: K, change: impl FnOnce(Option<CacheEntry<V>>) -> CacheEntry<V>) {
+        let mut state = self.state.lock();
+        let entry = change(state.fresh(&key, self.ttl));
+        state.insert(key, entry, self.capacity);
+    }
+
     /// Returns the value of `key` if the value is fresh and its fetch started after `since`. Otherwise calls `fetch`,
     /// or waits for a fetch of `key` in progress.
     ///

@@ -6,7 +6,7 @@ use super::{
     field_filter::FieldFilter,
     kind_info::KindInfo,
     list::remembers,
-    recent_versions::{CallerHash, SeenRead},
+    recent_versions::{CallerHash, SeenRead, WrittenVersion},
     retry::ReadAttemptError,
 };
 use kubewarm_api::model::{GroupResource, InformerKey, ReadConsistency, ResourceVersion};
@@ -17,6 +17,10 @@ use kubewarm_cache::{
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
 use std::{slice, sync::Arc, time::Duration};
 use tokio::time::Instant;
+
+/// How long a read waits for the event of a forwarded write. After this time, a freshness check shows whether the store
+/// contains the write: after an etcd restore, no event brings the write's version.
+const EVENT_GRACE: Duration = Duration::from_millis(250);
 
 /// The informers that can answer a request now, and how fresh their stores must be for the request.
 pub(super) struct ReadCandidates<'a> {
@@ -197,8 +201,12 @@ impl ReadService {
         let are_parts = readable.iter().all(|(it, _)| it.is_part());
         let written = self.min_version(route).filter(|_| !are_parts);
         let seen = self.seen_read(route).filter(|_| !are_parts);
-        let has_written = |reader: &StoreReader| {
-            written.as_ref().is_none_or(|version| has_reached(reader, version))
+        // A list that kubewarm sent after the read began contains the writes before it.
+        let written_at = written.as_ref().map(|written| written.at.min(route.started_at));
+        let has_written = |it: &CandidateInformer<'_>, reader: &StoreReader| {
+            written.as_ref().is_none_or(|written| {
+                has_reached(reader, &written.version) || it.report.current_at > written_at
+            })
         };
         // The store may never reach the version that the caller has read: another store got it from a
         // bookmark. It is also new enough if it is proven current as of a time after that read.
@@ -209,7 +217,7 @@ impl ReadService {
             })
         };
         let found = newest(readable, |it, reader| {
-            is_new(it, reader) && has_written(reader) && has_seen(it, reader)
+            is_new(it, reader) && has_written(it, reader) && has_seen(it, reader)
         });
         if found.is_some() {
             return Ok((found, None));
@@ -217,13 +225,19 @@ impl ReadService {
         let Some(at) = newest(readable, is_new) else {
             return Err(route.unconfirmed(&route.candidates));
         };
-        let is_written_somewhere = readable.iter().any(|(_, reader)| has_written(reader));
-        match seen {
-            Some(seen) if is_written_somewhere => {
+        let is_written_somewhere = readable.iter().any(|(it, reader)| has_written(it, reader));
+        // The event of a write usually arrives within milliseconds.
+        let is_late = written_at.is_some_and(|at| at.elapsed() >= EVENT_GRACE);
+        let check_since = match &seen {
+            Some(seen) if is_written_somewhere => Some(seen.at),
+            _ => written_at.filter(|_| is_late),
+        };
+        match check_since {
+            Some(since) => {
                 let (candidate, _) = &readable[at];
-                Err(route.unconfirmed_since(slice::from_ref(*candidate), seen.at))
+                Err(route.unconfirmed_since(slice::from_ref(*candidate), since))
             }
-            _ => Ok((None, written)),
+            None => Ok((None, written.map(|written| written.version))),
         }
     }
 
@@ -299,7 +313,7 @@ impl ReadService {
     }
 
     /// The resource version of a recent forwarded write whose change the response must include.
-    fn min_version(&self, route: &ReadCandidates<'_>) -> Option<ResourceVersion> {
+    fn min_version(&self, route: &ReadCandidates<'_>) -> Option<WrittenVersion> {
         match route.consistency {
             ReadConsistency::Eventual => None,
             ReadConsistency::Bounded | ReadConsistency::Strict => {

@@ -2,7 +2,7 @@
 //! of reads, so that a caller's later reads are not older.
 
 use kubewarm_api::model::{GroupResource, Resource, ResourceVersion};
-use kubewarm_client::ExpiringCache;
+use kubewarm_client::{CacheEntry, ExpiringCache};
 use kubewarm_wire::WriteTarget;
 use std::{
     hash::{BuildHasher as _, Hash, RandomState},
@@ -18,7 +18,7 @@ const MOST_WRITTEN: u64 = 1_024;
 const MOST_SEEN: u64 = 16_384;
 /// How long kubewarm keeps a resource version. A store that has not reached the version after this time is stale, so
 /// kubewarm rejects reads from the store anyway. After an etcd restore, resource versions restart at lower numbers, so
-/// no store reaches the version of an earlier write. `LIFE` ends the waits for such a version.
+/// no store reaches the version of an earlier write. Reads then need a freshness check, until `LIFE` has passed.
 const LIFE: Duration = Duration::from_mins(1);
 
 /// A resource, and a namespace or all namespaces (`None`).
@@ -28,7 +28,16 @@ type VersionScope = (GroupResource, Option<Arc<str>>);
 /// (`None`). Versions of one resource are ordered, so a store that has reached this version contains all earlier
 /// writes.
 #[derive(Debug)]
-pub(super) struct WrittenVersions(ExpiringCache<VersionScope, ResourceVersion>);
+pub(super) struct WrittenVersions(ExpiringCache<VersionScope, WrittenVersion>);
+
+/// The newest version of recent writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WrittenVersion {
+    pub(super) version: ResourceVersion,
+    /// A store that is current as of a later time contains the writes, also if it never reaches `version`: an etcd
+    /// restore undoes writes and lowers the versions.
+    pub(super) at: Instant,
+}
 
 impl WrittenVersions {
     pub(super) fn new() -> Self {
@@ -43,7 +52,17 @@ impl WrittenVersions {
         }
         let WriteTarget { resource, namespace } = written;
         for scope in scopes(&resource, namespace.as_ref()) {
-            self.0.insert_if(scope, version.clone(), now, |held| held.is_older_than(version));
+            self.0.update(scope, |held| {
+                let written = WrittenVersion { version: version.clone(), at: now };
+                match held {
+                    // The responses to two writes can arrive in another order than the writes.
+                    Some(held) if !held.value.version.is_older_than(version) => CacheEntry {
+                        value: WrittenVersion { version: held.value.version, ..written },
+                        requested_at: held.requested_at,
+                    },
+                    Some(_) | None => CacheEntry { value: written, requested_at: now },
+                }
+            });
         }
     }
 
@@ -53,7 +72,7 @@ impl WrittenVersions {
         &self,
         resource: &Resource,
         namespace: Option<&Arc<str>>,
-    ) -> Option<ResourceVersion> {
+    ) -> Option<WrittenVersion> {
         let key = (resource.group_resource().clone(), namespace.cloned());
         self.0.get(&key).map(|entry| entry.value)
     }
@@ -146,7 +165,7 @@ mod tests {
     fn min_version(written_versions: &WrittenVersions, path: &str) -> Option<String> {
         let request = parse_request(path, "").0;
         let version = written_versions.min_version(&request.resource, request.namespace.as_ref());
-        version.map(|version| version.to_string())
+        version.map(|written| written.version.to_string())
     }
 
     #[tokio::test(start_paused = true)]
