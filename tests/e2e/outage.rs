@@ -135,7 +135,7 @@ fn a_restored_etcd_is_detected_and_its_lost_objects_are_removed() -> Outcome {
 }
 
 #[test]
-fn a_write_that_a_restore_has_undone_delays_no_read() -> Outcome {
+fn a_restore_delays_no_read_and_ends_the_watches_of_undone_versions() -> Outcome {
     let world = World::alone()?;
     let namespace = world.namespace("team")?;
     let served = Served::start(&world, &["--forward"])?;
@@ -153,6 +153,7 @@ fn a_write_that_a_restore_has_undone_delays_no_read() -> Outcome {
     world.cluster.snapshot(&snapshot)?;
     // Creates more versions than a restarting control plane writes.
     world.cluster.apply(&config_maps("default", (0..200).map(|n| format!("undone-{n}"))))?;
+    let watch = reads.watch(&token, &format!("{path}?watch=1"), "application/json")?;
     let undone = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "undone"}});
     assert_eq!(reads.write(&token, ("POST", &path), &undone)?.code, 201);
 
@@ -166,6 +167,12 @@ fn a_write_that_a_restore_has_undone_delays_no_read() -> Outcome {
     eventually(SOON, is_answered)?;
     // kubewarm keeps the version of a write for a minute.
     assert!(restored.elapsed() < ANSWERED, "{:?}", restored.elapsed());
+    // The client must list again: no event after its version may ever come.
+    eventually(SOON, || {
+        let events = watch.events();
+        let is_expired = events.last().is_some_and(|event| event["object"]["code"] == 410);
+        if is_expired { Ok(()) } else { Err(format!("{:?}", events.last()).into()) }
+    })?;
     let lists = reads.get(&token, &path)?;
     assert!(!lists.text.contains("\"undone\""), "{}", lists.text);
     Ok(())

@@ -174,14 +174,21 @@ impl WatchCursor {
                 _ if !piece.is_empty() => break,
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
                 FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
-                FollowerEvent::Lost => {
-                    let lost = error(&StatusError::watch_lost(), self.media_type);
-                    return WatchStep::End(ClientWatchEnd::Expired, Some(lost));
-                }
+                FollowerEvent::Lost => return self.expired(),
                 FollowerEvent::Closed => return WatchStep::End(ClientWatchEnd::InformerGone, None),
             }
         }
         WatchStep::Piece(joined(&piece))
+    }
+
+    /// Ends the watch with an error event if the event log has dropped all its changes: the client must list again.
+    pub(super) fn end_if_lost(&self) -> Option<WatchStep> {
+        self.follower.is_lost().then(|| self.expired())
+    }
+
+    fn expired(&self) -> WatchStep {
+        let lost = error(&StatusError::watch_lost(), self.media_type);
+        WatchStep::End(ClientWatchEnd::Expired, Some(lost))
     }
 
     /// Appends to `piece`, the lines to send next, the events that `change` causes in this watch.

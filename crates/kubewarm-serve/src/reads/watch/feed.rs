@@ -153,11 +153,13 @@ impl ActiveWatch {
         if !self.cursor.is_beginning() {
             self.access_requirement.losses = None;
         }
-        if !self
-            .access_requirement
-            .permit(self.reads.dependencies.reports.get_summary(&self.source.informer).as_ref())
-        {
-            return gone;
+        let report = self.reads.dependencies.reports.get_summary(&self.source.informer);
+        if !self.access_requirement.permit(report.as_ref()) {
+            // After an etcd restore, the informer empties its store. A client that resumed its watch would then wait
+            // for a version that may never come again.
+            let has_access = report.is_some_and(|report| report.lost.is_none());
+            let lost = if has_access { self.cursor.end_if_lost() } else { None };
+            return lost.unwrap_or(gone);
         }
         if now >= self.timing.end {
             return WatchStep::End(ClientWatchEnd::Timeout, None);
