@@ -63,8 +63,9 @@ fn a_profile_with_128_targets_gets_a_status_manifests_and_warm_targets() -> Outc
 const LONGEST_NAMESPACE: usize = 63;
 const LONGEST_PATH: usize = 128;
 
-/// A profile of about 1 MiB, near etcd's limit of 1.5 MiB: 128 targets, each with as many namespaces and indexes as the
-/// CRD permits, in their greatest lengths. The CRD's rules cost the API server most here.
+/// A profile of 860 KiB: 128 targets, each with as many namespaces and indexes as the CRD permits, in their greatest
+/// lengths. The CRD's rules cost the API server most here. etcd accepts objects up to 1.5 MiB, and the status and the
+/// managedFields need the rest.
 fn largest() -> Value {
     let target = |number: usize| {
         let namespaces = (0..64).map(|n| format!("{n:0>LONGEST_NAMESPACE$}"));
@@ -72,12 +73,9 @@ fn largest() -> Value {
             let path = format!("spec.{:x<length$}", format!("x{n}"), length = LONGEST_PATH - 5);
             json!({"name": format!("i{n}"), "fieldPath": path})
         });
-        let values: Vec<_> = (0..32).map(|n| format!("{n:0>63}")).collect();
         json!({
             "name": format!("t{number}"), "resource": "configmaps",
-            "labelSelector": {"matchExpressions": [
-                {"key": format!("part-{number}"), "operator": "In", "values": values},
-            ]},
+            "labelSelector": {"matchLabels": {"part": format!("p{number}")}},
             "scope": {"type": "Namespaces", "namespaces": namespaces.collect::<Vec<_>>()},
             "indexes": indexes.collect::<Vec<_>>(),
         })
@@ -89,11 +87,11 @@ fn largest() -> Value {
 }
 
 #[test]
-fn the_largest_spec_is_stored_and_gets_a_status() -> Outcome {
+fn a_spec_of_860_kibibytes_is_stored_and_gets_a_status() -> Outcome {
     let world = World::lease()?;
     let _operator = Operator::start(&world)?;
     let spec = largest().to_string();
-    assert!(spec.len() > 1 << 20, "{}", spec.len());
+    assert!(spec.len() > 800 << 10, "{}", spec.len());
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), spec)?;
     // `kubectl apply` would store the object a second time, in an annotation of at most 256 KiB.
