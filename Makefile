@@ -44,10 +44,14 @@ slow: has-all test-image ## The rest of `test-all`
 	SOAK_MINUTES=5 cargo test --locked --test soak
 	ORACLE_SEEDS=5 cargo test --locked --test oracle
 
-lint: ## rustdoc without warnings; licences and sources of all crates
-	@tests/prerequisites.sh cargo gcc
+lint: ## rustdoc without warnings; licences and sources of all crates; workflows
+	@tests/prerequisites.sh cargo gcc go
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --locked
 	tests/deny.sh
+	tests/workflows.sh
+
+prose: ## Warn of words and sentences that are hard to read; fails no build
+	@cargo run --locked --quiet --example prose
 
 fmt: ## Format the code
 	cargo fmt --all
@@ -123,4 +127,4 @@ has-go:
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool buildah containerd runc /usr/lib/cni/bridge iptables ip
 
-.PHONY: help demo check test test-all slow lint fmt generate image test-image package krew picture soak oracle fuzz bench bench-scale has-go has-all
+.PHONY: help demo check test test-all slow lint prose fmt size generate image test-image package krew picture soak oracle fuzz bench bench-scale has-go has-all
