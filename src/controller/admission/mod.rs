@@ -304,9 +304,11 @@ impl DeltaSink for ProfileStoreWriter {
                 self.admission.counter.lock().retain(self.namespace.as_deref(), stays);
                 outcome
             }
-            Delta::Encoding(_) | Delta::Unreadable | Delta::Progress(_) | Delta::Arrived(_) => {
-                self.store.apply(delta)
-            }
+            Delta::Encoding(_)
+            | Delta::Unreadable
+            | Delta::Progress(_)
+            | Delta::Equal(_)
+            | Delta::Arrived(_) => self.store.apply(delta),
         }
     }
 }

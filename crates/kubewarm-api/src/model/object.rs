@@ -152,6 +152,9 @@ pub enum Delta<'a> {
     ListDone(ResourceVersion),
     /// A bookmark: the watch has sent every change up to this resource version.
     Progress(ResourceVersion),
+    /// A list of metadata at this resource version has the stored objects. Objects that were created and deleted in
+    /// between are unknown.
+    Equal(ResourceVersion),
     /// The stored objects are no longer valid. The store drops all objects and its resource
     /// version.
     Purge,

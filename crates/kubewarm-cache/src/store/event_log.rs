@@ -206,15 +206,23 @@ impl EventLog {
         if !mem::take(&mut self.is_listing) || !self.is_complete {
             return self.restart(now);
         }
+        self.extend_gap(before, now);
+        Vec::new()
+    }
+
+    /// Records that the log can lack changes between the versions `before` and `now`, at which the objects are equal.
+    /// An existing gap grows up to `now`, so that the log stores only one gap.
+    pub(super) fn extend_gap(
+        &mut self,
+        before: Option<ResourceVersion>,
+        now: Option<ResourceVersion>,
+    ) {
         if let Some((from, to)) = before.zip(now)
             && from != to
         {
-            // Between the two versions in `gap`, the log can lack changes. Extend an existing gap up to `now`, so that
-            // the log stores only one gap.
             let from = self.gap.take().map_or(from, |(first, _)| first);
             self.gap = Some((from, to));
         }
-        Vec::new()
     }
 
     pub(super) fn list_changed(&mut self) {

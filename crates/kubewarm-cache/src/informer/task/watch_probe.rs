@@ -137,7 +137,7 @@ impl InformerTask {
                     return Some(WatchStreamEnd::VersionDecreased);
                 }
                 self.informer.status().report.lacks_bookmarks = false;
-                self.advance_to(version);
+                self.advance_to(version, Delta::Progress);
                 self.record_probe(pending_since);
                 self.record_healthy();
             }
@@ -175,10 +175,10 @@ impl InformerTask {
                 let why = "a list has other objects, and this watch did not send them";
                 return Some(WatchStreamEnd::Dead(why));
             }
-            // Each change gives an object a new version. So no object changed between the store's version
-            // and the list's, and a read that waits for the list's version can be answered.
+            // Each change of an object gives it a new version, so the store has the list's version. A read that
+            // waits for this version can be answered.
             StoreComparison::Equal(version) => {
-                self.advance_to(version);
+                self.advance_to(version, Delta::Equal);
                 self.record_healthy();
             }
             StoreComparison::Different | StoreComparison::TooLarge => {}
@@ -187,11 +187,15 @@ impl InformerTask {
         None
     }
 
-    /// Records that the store contains every change up to `version`. The informer's own watch can have
+    /// Records that the store's objects have the state of `version`. The informer's own watch can have
     /// delivered a newer version during the probe, which then stays.
-    fn advance_to(&mut self, version: ResourceVersion) {
+    fn advance_to(
+        &mut self,
+        version: ResourceVersion,
+        delta: fn(ResourceVersion) -> Delta<'static>,
+    ) {
         if !self.version().is_some_and(|known| version.is_older_than(&known)) {
-            self.informer.apply(Delta::Progress(version.clone()));
+            self.informer.apply(delta(version.clone()));
             self.probed = Some(version.clone());
             self.informer.status().advance(version);
         }

@@ -113,12 +113,6 @@ impl EventLogFollower {
         self.lag.store.contents.read().encoding
     }
 
-    /// Whether the event log has dropped all its changes. If so, the follower ends with [`FollowerEvent::Lost`].
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.lag.store.contents.read().log.epoch != self.epoch
-    }
-
     /// Reads the next change. Cost: holds the store's read lock for about 20 ns.
     pub fn next_event(&mut self) -> FollowerEvent {
         let FollowerLag { store, next } = &self.lag;

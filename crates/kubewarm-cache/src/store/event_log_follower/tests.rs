@@ -73,6 +73,17 @@ fn a_follower_receives_every_change_once_and_in_order() {
 }
 
 #[test]
+fn versions_before_an_equal_list_have_expired_because_the_log_can_lack_objects() {
+    let (_catalog, mut writer, reader) = listed_store();
+    writer.apply(upsert("a/x", 1, "6", &web("one")));
+    writer.apply(Delta::Equal(version("50")));
+    assert_eq!(reader.version(), Some(version("50")));
+    for (at, is_known) in [("5", true), ("6", true), ("7", false), ("49", false), ("50", true)] {
+        assert_eq!(reader.follow(&version(at)).is_ok(), is_known, "from {at}");
+    }
+}
+
+#[test]
 fn the_event_log_counts_each_body_once() {
     let (_catalog, mut writer, reader) = listed_store();
     let mut random = fastrand::Rng::with_seed(7);

@@ -78,6 +78,14 @@ impl DeltaSink for StoreWriter {
                 drop(contents);
                 drop(dropped);
             }
+            Delta::Equal(version) => {
+                let mut contents = self.store.contents.write();
+                let before = contents.version.clone();
+                contents.raise_version(version);
+                let now = contents.version.clone();
+                contents.log.extend_gap(before, now);
+                self.store.publish(contents);
+            }
             Delta::Encoding(encoding) if encoding == self.encoding => {}
             Delta::Encoding(encoding) => {
                 self.encoding = encoding;
