@@ -162,7 +162,10 @@ fn gets(
 ) -> Vec<Match> {
     let find = |(epoch, timeline): (usize, &Timeline<'_>)| {
         let Some(state) = object else {
-            let creation = timeline.creation(name, observation.arrived + SLACK);
+            // After a restore, the recorder starts later than the API server, and then records earlier changes at once.
+            let recorded = timeline.epoch.changes.first().map_or(0, |first| first.known);
+            let known_by = observation.arrived.max(recorded) + SLACK;
+            let creation = timeline.creation(name, known_by);
             let replaced = creation.map(|creation| creation.known);
             let replaced = replaced.into_iter().chain(timeline.epoch.ended).min();
             let revision = creation.map(|creation| creation.revision - 1);

@@ -174,19 +174,16 @@ impl WatchCursor {
                 _ if !piece.is_empty() => break,
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
                 FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
-                FollowerEvent::Lost => return self.expired(),
-                FollowerEvent::Closed => return WatchStep::End(ClientWatchEnd::InformerGone, None),
+                FollowerEvent::Lost | FollowerEvent::Closed => return self.expire(),
             }
         }
         WatchStep::Piece(joined(&piece))
     }
 
-    /// Ends the watch with an error event if the event log has dropped all its changes: the client must list again.
-    pub(super) fn end_if_lost(&self) -> Option<WatchStep> {
-        self.follower.is_lost().then(|| self.expired())
-    }
-
-    fn expired(&self) -> WatchStep {
+    /// Ends the watch with an error event, after which the client lists again: the event log has dropped its changes, or
+    /// nothing fills the store any more. Otherwise, a client would resume from its version, and after an etcd restore
+    /// wait for a version that may never come again.
+    pub(super) fn expire(&self) -> WatchStep {
         let lost = error(&StatusError::watch_lost(), self.media_type);
         WatchStep::End(ClientWatchEnd::Expired, Some(lost))
     }

@@ -141,10 +141,9 @@ impl Serialize for WatchProgress {
 
 impl ActiveWatch {
     fn step(&mut self, now: Instant) -> WatchStep {
-        let gone = WatchStep::End(ClientWatchEnd::InformerGone, None);
         if now >= self.timing.profile_check {
             self.timing.profile_check = now + PROFILE_CHECK_INTERVAL;
-            let Some(policy) = self.policy() else { return gone };
+            let Some(policy) = self.policy() else { return self.cursor.expire() };
             self.access_requirement.policy = policy;
         }
         // If the informer loses access, the watch must not send the remaining initial objects, even if the informer
@@ -155,11 +154,13 @@ impl ActiveWatch {
         }
         let report = self.reads.dependencies.reports.get_summary(&self.source.informer);
         if !self.access_requirement.permit(report.as_ref()) {
-            // After an etcd restore, the informer empties its store. A client that resumed its watch would then wait
-            // for a version that may never come again.
-            let has_access = report.is_some_and(|report| report.lost.is_none());
-            let lost = if has_access { self.cursor.end_if_lost() } else { None };
-            return lost.unwrap_or(gone);
+            let is_blocked = report.is_some_and(|report| report.lost.is_some());
+            // A blocked informer can keep its event log, so that the client can resume.
+            return if is_blocked {
+                WatchStep::End(ClientWatchEnd::InformerGone, None)
+            } else {
+                self.cursor.expire()
+            };
         }
         if now >= self.timing.end {
             return WatchStep::End(ClientWatchEnd::Timeout, None);
