@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The numbers of Events of the stores: kubewarm compares the first with lists, and the second not.
+/// The numbers of Events of the stores. kubewarm compares only the first store with lists.
 const EVENTS: [u32; 2] = [1_000, 50_000];
 /// The time after which lists, status writes and allocators are idle.
 const SETTLE: Duration = Duration::from_secs(15);

@@ -201,8 +201,8 @@ fn expected(profile: &CacheProfile, subject: &Subject) -> Result<(), CommandErro
     }
 }
 
-/// Fails if the cluster has a binding by which the manifests `all` would grant permissions to others. Who may write roles
-/// in a namespace could bind an empty role of this name, and wait until an administrator fills it. A user who may not
+/// Fails if the cluster has a binding by which the manifests `all` would grant permissions to others. A user who
+/// may write roles could bind an empty role of this name, and wait until an administrator fills it. A user who may not
 /// list bindings gets no error, because the manifests are right.
 async fn check_bindings(
     client: &Client,
