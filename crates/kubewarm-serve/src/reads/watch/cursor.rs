@@ -174,7 +174,8 @@ impl WatchCursor {
                 _ if !piece.is_empty() => break,
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
                 FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
-                FollowerEvent::Lost | FollowerEvent::Closed => return self.expire(),
+                FollowerEvent::Lost => return self.expire(ClientWatchEnd::Expired),
+                FollowerEvent::Closed => return self.expire(ClientWatchEnd::InformerGone),
             }
         }
         WatchStep::Piece(joined(&piece))
@@ -183,9 +184,8 @@ impl WatchCursor {
     /// Ends the watch with an error event, after which the client lists again: the event log has dropped its changes, or
     /// nothing fills the store any more. Otherwise, a client would resume from its version, and after an etcd restore
     /// wait for a version that may never come again.
-    pub(super) fn expire(&self) -> WatchStep {
-        let lost = error(&StatusError::watch_lost(), self.media_type);
-        WatchStep::End(ClientWatchEnd::Expired, Some(lost))
+    pub(super) fn expire(&self, reason: ClientWatchEnd) -> WatchStep {
+        WatchStep::End(reason, Some(error(&StatusError::watch_lost(), self.media_type)))
     }
 
     /// Appends to `piece`, the lines to send next, the events that `change` causes in this watch.

@@ -141,9 +141,10 @@ impl Serialize for WatchProgress {
 
 impl ActiveWatch {
     fn step(&mut self, now: Instant) -> WatchStep {
+        let gone = ClientWatchEnd::InformerGone;
         if now >= self.timing.profile_check {
             self.timing.profile_check = now + PROFILE_CHECK_INTERVAL;
-            let Some(policy) = self.policy() else { return self.cursor.expire() };
+            let Some(policy) = self.policy() else { return self.cursor.expire(gone) };
             self.access_requirement.policy = policy;
         }
         // If the informer loses access, the watch must not send the remaining initial objects, even if the informer
@@ -156,11 +157,7 @@ impl ActiveWatch {
         if !self.access_requirement.permit(report.as_ref()) {
             let is_blocked = report.is_some_and(|report| report.lost.is_some());
             // A blocked informer can keep its event log, so that the client can resume.
-            return if is_blocked {
-                WatchStep::End(ClientWatchEnd::InformerGone, None)
-            } else {
-                self.cursor.expire()
-            };
+            return if is_blocked { WatchStep::End(gone, None) } else { self.cursor.expire(gone) };
         }
         if now >= self.timing.end {
             return WatchStep::End(ClientWatchEnd::Timeout, None);
