@@ -22,25 +22,29 @@ use std::{
 /// The operator's user name at the API server.
 const OPERATOR: &str = "system:serviceaccount:kubewarm-system:kubewarm";
 const HOME: &str = "kubewarm-system";
-/// The namespace that stands for every watched namespace in `deploy/operator-rbac-namespaces.yaml`.
+/// The namespace in `deploy/operator-rbac-namespaces.yaml` that stands for each watched namespace.
 const WATCHED: &str = "shop";
-/// Resources that a Role cannot grant, which the operator requests and can do without: admission
-/// policies and CustomResourceDefinitions. An administrator can grant them.
+/// Resources that a Role cannot grant, which the operator requests but can do without: admission
+/// policies and CustomResourceDefinitions. So a rejected request is no missing permission. An
+/// administrator can grant these resources.
 const DISPENSABLE: &[&str] = &[
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
     "customresourcedefinitions",
 ];
-/// Resources that every authenticated user may create, by `system:basic-user`.
+/// Resources that every authenticated user may create by the ClusterRole `system:basic-user`, so no
+/// shipped role grants them.
 const REVIEWS: &[(&str, &str)] = &[
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
 ];
-/// Resources that the operator watches only if a review permits it. No shipped role grants that.
+/// Resources that the operator watches only if an access review permits it, as a trigger for early
+/// access checks. No shipped role grants them.
 const HINTS: &[&str] = &["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
-/// Paths that every authenticated user may read, by `system:discovery`.
-const DISCOVERY: &[&str] = &["/api", "/apis", "/openapi", "/version"];
+/// Paths that every authenticated user may read by the ClusterRole `system:discovery`, so no
+/// shipped role grants them.
+const DISCOVERY: &[&str] = &["/api", "/apis", "/openapi", "/readyz", "/version"];
 
 /// One combination of a rule's verbs, groups, resources and names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,15 +104,15 @@ impl Permission {
             && self.name.as_ref().is_none_or(|name| *name == object.name)
     }
 
-    /// Orders the permissions that allow a request. The narrowest one is the one that the request
-    /// uses.
+    /// The order of the permissions that allow the same request. The test counts the narrowest of
+    /// them as used by the request.
     fn narrowness(&self) -> (bool, bool) {
         (self.name.is_some(), self.namespace.is_some())
     }
 }
 
-/// The permissions of the roles that kubewarm prints for a profile. A profile with an account only
-/// needs a token for that account, which lists and watches itself.
+/// The permissions of the roles that kubewarm prints for a profile. For a profile with a
+/// ServiceAccount, kubewarm needs only tokens: the ServiceAccount itself lists and watches.
 fn needs(profile: &Value) -> Vec<Permission> {
     let home = text(profile, "/metadata/namespace");
     let need = |verb: &str, group: &str, resource: &str, namespace: Option<&str>, name| {
@@ -144,15 +148,15 @@ fn needs(profile: &Value) -> Vec<Permission> {
         for place in &places {
             read(group, resource, Some(place));
         }
-        // The operator reads the namespaces to see whether they exist.
+        // The operator gets each namespace by name to see whether it exists.
         let exist = |place: &&str| need("get", "", "namespaces", None, Some((*place).to_owned()));
         all.extend(places.iter().filter(|place| !place.is_empty()).map(exist));
     }
     all
 }
 
-fn text<'a>(of: &'a Value, pointer: &str) -> &'a str {
-    of.pointer(pointer).and_then(Value::as_str).expect(pointer)
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).expect(pointer)
 }
 
 /// Returns whether the request lists or watches RBAC objects as a trigger for new access checks.
@@ -173,8 +177,8 @@ fn is_granted_to_all_authenticated(
         };
         return verb == "get" && DISCOVERY.iter().any(|base| is_below(base));
     };
-    let of = (object.api_group.as_str(), object.resource.as_str());
-    verb == "create" && object.subresource.is_empty() && REVIEWS.contains(&of)
+    let kind = (object.api_group.as_str(), object.resource.as_str());
+    verb == "create" && object.subresource.is_empty() && REVIEWS.contains(&kind)
 }
 
 fn read(path: &str) -> String {
@@ -204,7 +208,7 @@ fn shipped_roles() -> BTreeSet<Permission> {
 }
 
 /// All permissions of the shipped roles, including the roles for `--metrics-auth` and the read API.
-/// A `*` is taken literally, because no request contains one.
+/// The test compares a `*` literally, so no `*` would count as used.
 fn shipped() -> BTreeSet<Permission> {
     let files = ["deploy/operator-rbac.yaml", "deploy/metrics-auth.yaml", "deploy/read-api.yaml"];
     let text = files.map(read).join("---\n");
@@ -242,8 +246,8 @@ fn permissions(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Permission> {
     all
 }
 
-/// The distinct requests that the operator sent in the last end-to-end run with these rights. The
-/// flag is true if a profile needs the request.
+/// The distinct requests that the operator sent in the last end-to-end run with these permissions.
+/// The flag is true if a profile, and not the operator itself, needs the request.
 fn sent(rights: OperatorRoles) -> BTreeSet<(AuditedRequest, bool)> {
     const ADVICE: &str = "run `cargo test --test e2e` first, all of it";
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2e-requests");
@@ -259,7 +263,7 @@ fn sent(rights: OperatorRoles) -> BTreeSet<(AuditedRequest, bool)> {
     files.iter().filter(is_of).flat_map(requests).collect()
 }
 
-/// The operator's roles in one world of `tests/e2e/world.rs`.
+/// The operator's roles in one world of `tests/e2e/support/world.rs`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OperatorRoles {
     ClusterWide,
@@ -267,12 +271,12 @@ enum OperatorRoles {
 }
 
 fn modified(path: &Path) -> SystemTime {
-    let found = fs::metadata(path).and_then(|found| found.modified());
-    found.expect("the file is there and has a time")
+    let time = fs::metadata(path).and_then(|metadata| metadata.modified());
+    time.expect("the file is there and has a time")
 }
 
-/// The operator's requests to one API server. The flag is true if a profile on that server needs
-/// the request.
+/// The operator's requests to one API server. The flag is true if a profile on that server, and not
+/// the operator itself, needs the request.
 fn requests(file: &PathBuf) -> Vec<(AuditedRequest, bool)> {
     let text = fs::read_to_string(file).expect("an audit log is text");
     // A killed API server leaves an incomplete last line.
@@ -287,8 +291,8 @@ fn requests(file: &PathBuf) -> Vec<(AuditedRequest, bool)> {
         object.as_ref().is_some_and(allows)
     };
     let sent: BTreeSet<_> = mine.iter().filter_map(request).collect();
-    // The audit log calls a PUT that creates an object an update, but the API server also requires
-    // `create`.
+    // The audit log calls a PUT that creates an object an `update`, but the API server also demands
+    // the permission `create`.
     let created = mine.iter().filter(|entry| entry["responseStatus"]["code"] == 201);
     let created = created.filter_map(request).filter(|request| request.verb == "update");
     let created = created.map(|request| AuditedRequest { verb: "create".to_owned(), ..request });
@@ -302,7 +306,9 @@ fn requests(file: &PathBuf) -> Vec<(AuditedRequest, bool)> {
 
 fn request(entry: &Value) -> Option<AuditedRequest> {
     let text = |pointer| entry.pointer(pointer).and_then(Value::as_str);
-    let object = entry.get("objectRef").map(|of| Object::deserialize(of).expect("a reference"));
+    let object = entry
+        .get("objectRef")
+        .map(|reference| Object::deserialize(reference).expect("a reference"));
     let path = text("/requestURI")?.split('?').next()?.to_owned();
     Some(AuditedRequest {
         verb: text("/verb")?.to_owned(),
@@ -335,12 +341,13 @@ fn compare(
                 || is_granted_to_all_authenticated(request) => {}
             None if is_dispensable(request) => {}
             None => {
-                let of = object.as_ref().map(|of| (&of.api_group, of.resource()));
-                missing.entry((verb, of)).or_insert(path);
+                let kind = object.as_ref().map(|object| (&object.api_group, object.resource()));
+                missing.entry((verb, kind)).or_insert(path);
             }
         }
     }
-    // One path for each kind of request, because a thousand profiles cause a thousand paths.
+    // One path for each kind of request is enough for the message, because a thousand profiles
+    // cause a thousand paths.
     let missing = missing.iter().map(|((verb, _), path)| format!("{verb} {path}")).collect();
     let unused = unused.iter().map(ToString::to_string).collect();
     (missing, unused)
@@ -361,13 +368,13 @@ fn the_cluster_roles_grant_exactly_what_the_operator_requests() {
 fn the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests() {
     let sent = sent(OperatorRoles::Roles);
     let lists_profiles = |(request, _): &(AuditedRequest, bool)| {
-        let of = request.object.as_ref().filter(|of| of.resource == "cacheprofiles")?;
-        (request.verb == "list").then(|| of.namespace.clone())
+        let object = request.object.as_ref().filter(|object| object.resource == "cacheprofiles")?;
+        (request.verb == "list").then(|| object.namespace.clone())
     };
     let watched: BTreeSet<_> = sent.iter().filter_map(lists_profiles).collect();
     assert!(watched.len() > 2 && !watched.contains(""), "{watched:?}");
-    // The roles of all watched namespaces are equal, and one of them can be the operator's own
-    // namespace.
+    // The roles of all watched namespaces are equal, so one namespace can stand for all of them.
+    // One of them can also be the operator's own namespace, which has more permissions.
     let as_watched = |(mut request, is_of_profile): (AuditedRequest, bool)| {
         if let Some(object) = &mut request.object
             && watched.contains(&object.namespace)
@@ -379,14 +386,14 @@ fn the_roles_for_some_namespaces_grant_exactly_what_the_operator_requests() {
     };
     let sent = sent.into_iter().map(as_watched).collect();
     let is_dispensable = |request: &AuditedRequest| {
-        let of = request.object.as_ref().map(|object| object.resource.as_str());
-        !request.is_allowed && of.is_some_and(|of| DISPENSABLE.contains(&of))
+        let resource = request.object.as_ref().map(|object| object.resource.as_str());
+        !request.is_allowed && resource.is_some_and(|resource| DISPENSABLE.contains(&resource))
     };
     let (missing, unused) = compare(&shipped_roles(), &sent, is_dispensable);
     assert!(
         missing.is_empty() && unused.is_empty(),
         "deploy/operator-rbac-namespaces.yaml differs from the operator's requests in \
-         tests/e2e/namespaces.rs:\n\
+         tests/e2e/cases/access/namespaces.rs:\n\
          not granted: {missing:#?}\nnever used: {unused:#?}"
     );
 }
@@ -405,12 +412,14 @@ fn requests_without_a_profile_need_the_operators_roles() {
             needed.iter().any(|need| need.allows(verb, &object))
         }
     };
-    let own = asks("{targets: [{resource: pods}]}");
-    assert!(own("list", "pods", "shop") && own("watch", "pods", "shop"));
+    let pods = asks("{targets: [{resource: pods}]}");
+    assert!(pods("list", "pods", "shop") && pods("watch", "pods", "shop"));
     assert!(
-        !own("watch", "pods", "") && !own("watch", "pods", "bank") && !own("get", "pods", "shop")
+        !pods("watch", "pods", "")
+            && !pods("watch", "pods", "bank")
+            && !pods("get", "pods", "shop")
     );
-    assert!(!own("watch", "nodes", "") && !own("watch", "namespaces", ""));
+    assert!(!pods("watch", "nodes", "") && !pods("watch", "namespaces", ""));
     let everywhere = asks("{targets: [{resource: pods, scope: {type: AllNamespaces}}]}");
     assert!(everywhere("watch", "pods", "") && !everywhere("watch", "pods", "shop"));
     let selected = asks("{targets: [{resource: pods, scope: {type: NamespaceSelector}}]}");

@@ -1,8 +1,8 @@
 //! Measures the store with 50,000 synthetic pods: memory per object and time per delta.
 //!
-//! `cargo bench --bench store` prints one table. With `-- status`, pods have different, complete statuses,
-//! otherwise they are all alike. `-- idle` measures an idle informer, and `-- namespaces` the stores of 1,000 namespaces.
-//! `-- managed-fields` measures what managedFields cost.
+//! `cargo bench --bench store` prints one table. With `-- status`, pods have different, complete
+//! statuses, otherwise they are all alike. `-- idle` measures an idle informer, and `-- namespaces`
+//! the stores of 1,000 namespaces. `-- managed-fields` measures what managedFields cost.
 #![expect(
     clippy::print_stdout,
     clippy::expect_used,
@@ -103,9 +103,9 @@ fn main() {
 fn reads(reader: &StoreReader) {
     let app = LabelRequirement::new("app", LabelSelectorOperator::In, ["app-7"]).expect("valid");
     let by_label = ObjectQuery { labels: LabelSelector::new([app]), ..ObjectQuery::default() };
-    let found = list_of(reader, &by_label, None);
+    let objects = list_of(reader, &by_label, None);
     println!(
-        "by label, {found} found  {:>8.1} us, median of 201",
+        "by label, {objects} found  {:>8.1} us, median of 201",
         median(|| {
             black_box(list_of(reader, &by_label, None));
         })
@@ -129,15 +129,15 @@ fn reads(reader: &StoreReader) {
 
 /// Selects and unpacks objects as a list request does. Returns the number of objects.
 fn list_of(reader: &StoreReader, wanted: &ObjectQuery, limit: Option<usize>) -> usize {
-    let (mut selected, mut found) = (reader.select(wanted, None, limit), 0);
+    let (mut selected, mut objects) = (reader.select(wanted, None, limit), 0);
     while selected.filter_next() {}
     let mut count = |object: StoredObjectView<'_>| {
         black_box(object.body);
-        found += 1;
+        objects += 1;
         ControlFlow::Continue(())
     };
     while selected.visit_next(&mut count) {}
-    found
+    objects
 }
 
 fn idle_informers() {
@@ -157,7 +157,8 @@ fn idle_informers() {
     drop(writers);
 }
 
-/// Prints the memory of 1,000 namespaces' stores: first of one profile that reads all, then of one profile for each.
+/// Prints the memory of 1,000 namespaces' stores: first of one profile that reads all, then of one
+/// profile for each.
 fn small_namespaces() {
     for pods in [50, 500] {
         for is_each in [false, true] {
@@ -208,7 +209,7 @@ fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The fields 14 and 15 are user and system time, in hundredths of a second.
     let ticks = stat.split_whitespace().skip(13).take(2);
-    ticks.filter_map(|it| it.parse::<f64>().ok()).sum::<f64>() / 100.0
+    ticks.filter_map(|tick| tick.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 fn median(mut work: impl FnMut()) -> f64 {
@@ -230,7 +231,8 @@ fn memory_line(reader: &StoreReader, base: u64) {
     println!("  resident            {resident:>8.0} B an object, {counted:.0} B counted");
 }
 
-/// Applies one list of all pods at a version. Returns the bytes of all bodies, and the time in the store.
+/// Applies one list of all pods at a version. Returns the bytes of all bodies, and the time in the
+/// store.
 fn list(
     writer: &mut StoreWriter,
     kind: PodShape,

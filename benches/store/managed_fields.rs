@@ -47,7 +47,8 @@ pub(crate) fn measure() {
     }
 }
 
-/// Returns bytes of a pod and its bytes in the store, and processor time in microseconds to store it and to read it.
+/// Returns bytes of a pod and its bytes in the store, and processor time in microseconds to store
+/// it and to read it.
 fn measure_one(encoding: ObjectEncoding, shape: PodShape, fields: FieldsShape) -> [f64; 4] {
     let catalog = StoreCatalog::new();
     let key = informer();
@@ -55,7 +56,8 @@ fn measure_one(encoding: ObjectEncoding, shape: PodShape, fields: FieldsShape) -
     writer.apply(Delta::Encoding(encoding));
     let (mut body_bytes, mut stored) = (0, 0.0);
     let mut body = Vec::new();
-    // The second version of each pod is stored with the trained dictionary.
+    // Each pod is stored twice, because only the second version is stored with the trained
+    // dictionary.
     for version in 1..=2 {
         stored = 0.0;
         body_bytes = 0;

@@ -1,4 +1,5 @@
-//! Writes a synthetic pod in protobuf, with the field numbers of `k8s.io/api/core/v1/generated.proto`.
+//! Writes a synthetic pod in protobuf, with the field numbers of
+//! `k8s.io/api/core/v1/generated.proto`.
 
 use super::{PodShape, digest, managed_fields::PodEntry, mix, uid};
 use kubewarm_wire::protobuf::{write_bytes, write_number};
@@ -29,7 +30,8 @@ fn time(number: u32, seconds: u32, out: &mut Vec<u8>) {
     });
 }
 
-/// Appends a pod with nearly the same content as the JSON pod of the benchmark. `key` is namespace and name.
+/// Appends a pod with nearly the same content as the JSON pod of the benchmark. `key` is namespace
+/// and name.
 pub(crate) fn protobuf_pod(
     to: &mut Vec<u8>,
     shape: PodShape,

@@ -48,10 +48,10 @@ pub struct ExcessPermissions {
 /// A tenant controls the number of its rules. The function therefore stops when the result has more
 /// than 32 rules or 1,024 resources.
 pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) -> ExcessPermissions {
-    let mut found = BTreeMap::<_, BTreeSet<&str>>::new();
+    let mut grants = BTreeMap::<_, BTreeSet<&str>>::new();
     let mut pairs = 0;
     'all: for rule in &rules.rules {
-        let has = |verb: &Verb| rule.verbs.iter().any(|it| it == ANY || it == verb.as_str());
+        let has = |verb: &Verb| rule.verbs.iter().any(|word| word == ANY || word == verb.as_str());
         let verbs: Vec<_> = VERBS.into_iter().filter(has).collect();
         let names: Vec<_> = words(rule.resource_names.as_ref()).into_iter().collect();
         let resources = words(rule.resources.as_ref());
@@ -59,36 +59,37 @@ pub(super) fn excess(rules: &ReviewedRules, needed: &BTreeSet<GroupResource>) ->
             let is_surplus = |resource: &&str| {
                 // `GroupResource::new` rejects invalid names of resources, for instance `*`. A
                 // resource with an invalid name counts as not needed.
-                let is_needed =
-                    GroupResource::new(group, resource).is_ok_and(|of| needed.contains(&of));
+                let is_needed = GroupResource::new(group, resource)
+                    .is_ok_and(|resource| needed.contains(&resource));
                 !(resource.contains('/') || is_needed || (group, *resource) == GRANTED_TO_ALL_USERS)
             };
             let mut surplus = resources.iter().copied().filter(is_surplus).peekable();
             if verbs.is_empty() || surplus.peek().is_none() {
                 continue;
             }
-            let of_group = found.entry((group, verbs.clone(), names.clone())).or_default();
+            let of_group = grants.entry((group, verbs.clone(), names.clone())).or_default();
             pairs -= of_group.len();
             of_group.extend(surplus.take(MAX_RULES * MAX_RESOURCES + 1));
             pairs += of_group.len();
-            if found.len() > MAX_RULES || pairs > MAX_RULES * MAX_RESOURCES {
+            if grants.len() > MAX_RULES || pairs > MAX_RULES * MAX_RESOURCES {
                 break 'all;
             }
         }
     }
-    let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let strings = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let mut all = Vec::new();
-    for ((group, verbs, names), resources) in found {
+    for ((group, verbs, names), resources) in grants {
         let resources: Vec<_> = resources.into_iter().collect();
         // `chunks` returns nothing for an empty list of names, but a rule without names must still
         // produce one rule.
         let names = names.chunks(MAX_NAMES).chain(names.is_empty().then_some(&[][..]));
-        let both =
-            resources.chunks(MAX_RESOURCES).flat_map(|of| names.clone().map(move |it| (of, it)));
+        let both = resources
+            .chunks(MAX_RESOURCES)
+            .flat_map(|resources| names.clone().map(move |names| (resources, names)));
         all.extend(both.take(MAX_RULES + 1 - all.len()).map(|(resources, names)| PolicyRule {
-            api_groups: own(&[group]),
-            resources: own(resources),
-            resource_names: own(names),
+            api_groups: strings(&[group]),
+            resources: strings(resources),
+            resource_names: strings(names),
             verbs: verbs.iter().map(|verb| verb.as_str().to_owned()).collect(),
         }));
     }
@@ -109,25 +110,26 @@ mod tests {
     use k8s_openapi::api::authorization::v1::ResourceRule;
 
     fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> ResourceRule {
-        let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let strings =
+            |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         ResourceRule {
-            api_groups: Some(own(groups)),
-            resources: Some(own(resources)),
-            resource_names: Some(own(names)),
-            verbs: own(verbs),
+            api_groups: Some(strings(groups)),
+            resources: Some(strings(resources)),
+            resource_names: Some(strings(names)),
+            verbs: strings(verbs),
         }
     }
 
-    fn found(rules: Vec<ResourceRule>) -> Vec<String> {
+    fn excess_lines(rules: Vec<ResourceRule>) -> Vec<String> {
         let needed = [GroupResource::new("", "pods").unwrap()].into();
         let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
-        let found = excess(&rules, &needed);
-        assert_eq!(found.completeness, RulesCompleteness::Complete);
+        let excess = excess(&rules, &needed);
+        assert_eq!(excess.completeness, RulesCompleteness::Complete);
         let line = |rule: &PolicyRule| {
             let parts = [&rule.api_groups, &rule.resources, &rule.verbs, &rule.resource_names];
             parts.map(|names| names.join(",")).join("|")
         };
-        found.rules.iter().map(line).collect()
+        excess.rules.iter().map(line).collect()
     }
 
     #[test]
@@ -140,7 +142,7 @@ mod tests {
             rule(&["certificates.k8s.io"], &["clustertrustbundles"], &["list", "watch"], &[]),
             rule(&["authorization.k8s.io"], &["selfsubjectrulesreviews"], &["create"], &[]),
         ];
-        assert!(found(nothing.into()).is_empty());
+        assert!(excess_lines(nothing.into()).is_empty());
     }
 
     #[test]
@@ -151,7 +153,7 @@ mod tests {
             rule(&["*"], &["*"], &["*"], &[]),
         ];
         assert_eq!(
-            found(rules),
+            excess_lines(rules),
             [
                 "|secrets|list,watch|",
                 "|configmaps|watch|a,b",
@@ -167,30 +169,30 @@ mod tests {
         let groups: Vec<_> = groups.iter().map(String::as_str).collect();
         let rules = vec![rule(&groups, &["things"], &["list"], &[])];
         let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
-        let found = excess(&rules, &BTreeSet::new());
-        assert_eq!((found.rules.len(), found.completeness), (32, RulesCompleteness::Incomplete));
+        let excess = excess(&rules, &BTreeSet::new());
+        assert_eq!((excess.rules.len(), excess.completeness), (32, RulesCompleteness::Incomplete));
     }
 
     #[test]
     fn rules_with_thousands_of_names_are_cut_within_half_a_second() {
         let many: Vec<_> = (0..2_000).map(|n| format!("n{n:04}")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
-        let of = |rules| {
+        let rules_within_limit = |rules| {
             let rules = ReviewedRules { rules, completeness: RulesCompleteness::Complete };
             let began = std::time::Instant::now();
-            let found = excess(&rules, &BTreeSet::new());
+            let excess = excess(&rules, &BTreeSet::new());
             // Each call has four million combinations: of group and resource, or of resource and
             // object name. `excess` must return before it visits all combinations.
             assert!(began.elapsed() < std::time::Duration::from_millis(500));
             assert_eq!(
-                (found.rules.len(), found.completeness),
+                (excess.rules.len(), excess.completeness),
                 (32, RulesCompleteness::Incomplete)
             );
-            found.rules
+            excess.rules
         };
-        let pairs = of(vec![rule(&many, &many, &["list"], &[])]);
+        let pairs = rules_within_limit(vec![rule(&many, &many, &["list"], &[])]);
         assert_eq!((&*pairs[31].api_groups[0], pairs[31].resources.len()), ("n0000", 32));
-        let names = of(vec![rule(&[""], &many, &["list"], &many)]);
+        let names = rules_within_limit(vec![rule(&[""], &many, &["list"], &many)]);
         assert_eq!((&*names[1].resource_names[0], names[31].resources.len()), ("n0064", 32));
     }
 }

@@ -10,16 +10,16 @@ mod access_checker;
 mod access_state;
 mod check_schedule;
 mod excess;
-mod permission_state;
+mod informer_access;
 mod reports;
 mod rules;
 
 pub use self::{
     access_checker::{AccessChecker, CheckerDependencies},
     access_state::MAX_ACCESS_AGE,
-    check_schedule::{AccessCheckKind, CheckSettings},
+    check_schedule::{AccessCheckKind, AccessChecks, CheckSettings},
     excess::ExcessPermissions,
-    permission_state::{InformerAccess, PermissionDenial, PermissionState},
-    reports::AccessReports,
+    informer_access::InformerAccess,
+    reports::AccessStates,
     rules::attributes,
 };

@@ -2,7 +2,7 @@
 //! permissions that no profile needs.
 
 use super::{
-    check_schedule::CheckSchedule, excess::ExcessPermissions, permission_state::InformerAccess,
+    check_schedule::CheckSchedule, excess::ExcessPermissions, informer_access::InformerAccess,
 };
 use kubewarm_api::model::{Identity, InformerKey};
 use parking_lot::RwLock;
@@ -10,18 +10,17 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 #[derive(Clone, Debug)]
-pub struct AccessReports {
+pub struct AccessStates {
     pub(super) schedule: Arc<RwLock<CheckSchedule>>,
 }
 
-impl AccessReports {
+impl AccessStates {
     pub(super) fn new(schedule: CheckSchedule) -> Self {
         Self { schedule: Arc::new(RwLock::new(schedule)) }
     }
 
     /// Returns the permission state of an informer, or `None` if the access checker does not check
     /// this informer.
-    #[must_use]
     pub fn get(&self, key: &InformerKey) -> Option<InformerAccess> {
         self.schedule.read().informer_access(key, Instant::now())
     }
@@ -31,7 +30,6 @@ impl AccessReports {
     /// With a `namespace`, returns the permissions in that namespace, and otherwise cluster-wide
     /// permissions. Returns `None` until the API server has answered the first rules review for
     /// this identity and namespace.
-    #[must_use]
     pub fn excess(
         &self,
         identity: &Identity,

@@ -15,33 +15,37 @@ pub(super) const VERBS: [Verb; 2] = [Verb::List, Verb::Watch];
 /// by name, a grant for that name is enough. `rules` must be complete, because a missing rule looks
 /// like a missing grant.
 pub(super) fn grants(rules: &ReviewedRules, key: &InformerKey, verb: Verb) -> bool {
-    let (of, name) = (key.resource.group_resource(), key.fields.name());
-    rules.rules.iter().any(|rule| rule_grants(rule, verb, of, name))
+    let (resource, name) = (key.resource.group_resource(), key.fields.name());
+    rules.rules.iter().any(|rule| rule_grants(rule, verb, resource, name))
 }
 
-fn rule_grants(rule: &ResourceRule, verb: Verb, of: &GroupResource, name: Option<&str>) -> bool {
+fn rule_grants(
+    rule: &ResourceRule,
+    verb: Verb,
+    resource: &GroupResource,
+    name: Option<&str>,
+) -> bool {
     let has = |names: &[String], wanted: &str| names.iter().any(|n| n == ANY || n == wanted);
     let listed = |names: &Option<Vec<String>>, wanted: &str| {
         names.as_deref().is_some_and(|names| has(names, wanted))
     };
     let named = rule.resource_names.as_deref().unwrap_or_default();
     has(&rule.verbs, verb.as_str())
-        && listed(&rule.api_groups, of.group())
+        && listed(&rule.api_groups, resource.group())
         // A rule for `pods/log` gives no permission for `pods`.
-        && listed(&rule.resources, of.resource())
+        && listed(&rule.resources, resource.resource())
         // RBAC has no wildcard for resource names.
         && (named.is_empty() || name.is_some_and(|name| named.iter().any(|n| n == name)))
 }
 
 /// Returns the attributes of a SelfSubjectAccessReview for the informer's `list` or `watch`,
 /// including the informer's label and field selectors.
-#[must_use]
 pub fn attributes(key: &InformerKey, verb: Verb) -> ResourceAttributes {
-    let of = key.resource.group_resource();
+    let resource = key.resource.group_resource();
     let attributes = ResourceAttributes {
         verb: Some(verb.as_str().to_owned()),
-        group: Some(of.group().to_owned()),
-        resource: Some(of.resource().to_owned()),
+        group: Some(resource.group().to_owned()),
+        resource: Some(resource.resource().to_owned()),
         namespace: key.scope.namespace().map(str::to_owned),
         name: key.fields.name().map(str::to_owned),
         ..ResourceAttributes::default()
@@ -66,12 +70,13 @@ mod tests {
     use super::*;
 
     fn rule(groups: &[&str], resources: &[&str], verbs: &[&str], names: &[&str]) -> ResourceRule {
-        let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        let strings =
+            |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         ResourceRule {
-            api_groups: Some(own(groups)),
-            resources: Some(own(resources)),
-            resource_names: (!names.is_empty()).then(|| own(names)),
-            verbs: own(verbs),
+            api_groups: Some(strings(groups)),
+            resources: Some(strings(resources)),
+            resource_names: (!names.is_empty()).then(|| strings(names)),
+            verbs: strings(verbs),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{
     server::MetricsAccess,
 };
 use kubewarm_client::ApiServerConnection;
-use kubewarm_serve::callers::{CallerAdmission, CallerLimits, DecisionObserver};
+use kubewarm_serve::callers::{CallerGate, DecisionObserver, ListenerLimits};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -36,9 +36,9 @@ pub(super) fn metrics_access(
         MetricsAuth::Delegated => {}
     }
     let reviewer = Arc::new(connection.new_reviewer(&[])?);
-    let callers = CallerAdmission::new(
+    let callers = CallerGate::new(
         reviewer,
-        &CallerLimits::for_admin(),
+        &ListenerLimits::for_admin(),
         Handle::current(),
         decision_observer(metrics),
     );

@@ -1,9 +1,10 @@
-//! Keeps stored objects out of core dumps.
+//! Keeps stored objects out of core dumps, because stores can contain Secrets.
 
 /// Disables core dumps of this process, and prevents other processes from reading its memory,
 /// because stores can contain Secrets. Logs a warning if the kernel rejects these settings.
 ///
-/// The process can still read its own files in `/proc`.
+/// The process itself can still read its own files in `/proc`, for instance for the metrics
+/// `process_*`.
 #[cfg(target_os = "linux")]
 pub(super) fn disable() {
     use rustix::process::{DumpableBehavior, set_dumpable_behavior};

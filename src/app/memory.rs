@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Percentage of the process's memory limit for stores and informers.
+/// Percentage of the process's memory limit for stores and informers, which need most memory.
 const STORES: u64 = 75;
 /// Percentage of the process's memory limit for connections, watches and responses of the read
 /// API's clients. The remaining 10 % are for the program itself.
@@ -35,11 +35,10 @@ impl MemorySplit {
     /// of the cgroup. Logs the parts for stores and for clients, and sets the metric of the store
     /// limit.
     pub(super) fn detect(args: &RunArgs, metrics: &OperatorMetrics) -> Self {
-        let found = || cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups());
         let limit = match args.memory_limit {
             Some(0) => None,
             Some(limit) => Some(limit),
-            None => found(),
+            None => cgroup_limit(Path::new("/sys/fs/cgroup"), &own_cgroups()),
         };
         let split = Self::new(limit);
         if let Self { stores: Some(stores), readers: Some(readers) } = split {
@@ -103,21 +102,22 @@ fn cgroup_limit(root: &Path, cgroups: &str) -> Option<u64> {
         Some((controllers.to_owned(), path.trim_start_matches('/').to_owned()))
     };
     let entries: Vec<_> = cgroups.lines().filter_map(entry).collect();
-    let is_memory = |controllers: &str| controllers.split(',').any(|one| one == "memory");
-    let of = |is: &dyn Fn(&str) -> bool| {
+    let is_memory =
+        |controllers: &str| controllers.split(',').any(|controller| controller == "memory");
+    let cgroup = |is: &dyn Fn(&str) -> bool| {
         entries.iter().find(|(controllers, _)| is(controllers)).map(|(_, path)| path.as_str())
     };
     let v1 = root.join("memory");
-    smallest_limit(root, of(&str::is_empty).unwrap_or_default(), "memory.max").or_else(|| {
-        smallest_limit(&v1, of(&is_memory).unwrap_or_default(), "memory.limit_in_bytes")
+    smallest_limit(root, cgroup(&str::is_empty).unwrap_or_default(), "memory.max").or_else(|| {
+        smallest_limit(&v1, cgroup(&is_memory).unwrap_or_default(), "memory.limit_in_bytes")
     })
 }
 
 /// Returns the smallest number in the files named `file` in the folder `path` and in its parents up
 /// to `root`.
 fn smallest_limit(root: &Path, path: &str, file: &str) -> Option<u64> {
-    let own: PathBuf = root.join(path);
-    let folders = own.ancestors().take_while(|folder| folder.starts_with(root));
+    let cgroup: PathBuf = root.join(path);
+    let folders = cgroup.ancestors().take_while(|folder| folder.starts_with(root));
     let limits = folders.filter_map(|folder| {
         let text = fs::read_to_string(folder.join(file)).ok()?;
         text.trim().parse::<u64>().ok().filter(|&limit| limit < UNLIMITED)
@@ -176,8 +176,8 @@ mod tests {
         );
         assert_eq!(MemorySplit::new(None), MemorySplit { stores: None, readers: None });
         let answers = [Some(64 << 20), Some(8 << 30), None]
-            .map(|it| MemorySplit::new(it).unwritten_response_bytes(64 << 20));
-        assert_eq!(answers.map(|it| it >> 20), [4, 64, 64]);
+            .map(|limit| MemorySplit::new(limit).unwritten_response_bytes(64 << 20));
+        assert_eq!(answers.map(|bytes| bytes >> 20), [4, 64, 64]);
     }
 
     #[test]

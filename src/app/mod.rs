@@ -6,7 +6,7 @@ mod core_dumps;
 mod file_limit;
 mod memory;
 #[cfg(test)]
-mod namespace_buckets;
+mod namespace_buckets_tests;
 mod operator;
 mod operator_identity;
 mod operator_view;

@@ -11,10 +11,9 @@ use super::{
     supervise::{ServiceTasks, supervise, termination_signal},
 };
 use crate::{
-    access::PermissionState,
     cli::{self, RunArgs},
-    controller::{Controller, ControllerDependencies, ProfileAdmission},
-    forecast::{self, CostSurveyor, Forecaster},
+    controller::{Controller, ControllerDependencies, ProfileQuota},
+    forecast::{self, ForecastSampler, Forecaster},
     metrics::{BuildInfo, MetricsRegistry, OperatorMetrics, TlsListener},
     server::{self, AdminState, MetricsAccess, ReadinessTracker},
     status::{self, EventRecorder, StatusWriter},
@@ -26,7 +25,9 @@ use kubewarm_api::{
     model::{AccountPolicyEnforcement, InformerKey, OperatorScope, WatchedNamespaces},
 };
 use kubewarm_cache::{
-    informer::{FreshnessChecker, InformerRegistry, InformerTiming, RegistryLimits},
+    informer::{
+        FreshnessChecker, InformerRegistry, InformerTiming, PermissionState, RegistryLimits,
+    },
     store::StoreCatalog,
 };
 use kubewarm_client::{
@@ -55,9 +56,9 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     file_limit::raise();
     let signal = termination_signal().map_err(AppError::Signal)?;
     let connection = args.cluster.connect()?;
-    let named = args.operator_namespace.as_deref();
+    let flag = args.operator_namespace.as_deref();
     let namespace: Arc<str> =
-        named.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
+        flag.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
     let listening = server::bind(args.admin_addr).map_err(AppError::Serve)?;
     let certificate = load_admin_certificate(&args, &namespace).map_err(AppError::Serve)?;
     tracing::info!(
@@ -86,10 +87,13 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let mut tasks = ServiceTasks::default();
     let (view, freshness_checker) =
         spawn_controller(&mut tasks, &connection, &args, &metrics, &context)?;
-    let of_reads =
+    let read_certificate =
         spawn_reads(&mut tasks, &args, &connection, freshness_checker, &view, &metrics, &context)?;
-    let certificates = [(TlsListener::Admin, certificate.clone()), (TlsListener::Read, of_reads)];
-    let certificates = certificates.into_iter().filter_map(|(of, it)| Some((of, it?)));
+    let certificates =
+        [(TlsListener::Admin, certificate.clone()), (TlsListener::Read, read_certificate)];
+    let certificates = certificates
+        .into_iter()
+        .filter_map(|(listener, certificate)| Some((listener, certificate?)));
     metrics.observe_certificates(certificates.collect())?;
     spawn_status(&mut tasks, &connection, &view, operator, context);
     let readiness = Arc::new(ReadinessTracker::default());
@@ -124,7 +128,8 @@ struct OperatorContext {
     /// Clients that authenticate as the informers' identities.
     clients: Arc<dyn ClientProvider>,
     /// Rate limits, one per namespace, for kubewarm's requests to the API server. Access checks and
-    /// the informers' own requests have a separate limit.
+    /// the informers' own requests count against separate rate limits, so that other requests do
+    /// not delay the detection of lost access.
     buckets: NamespaceBuckets,
     forecasts: Forecaster,
     watchers: WatcherRegistry,
@@ -152,7 +157,7 @@ fn spawn_controller(
         namespace_quota: args.namespace_quota.into(),
         buckets: checks.clone(),
     };
-    let admission = ProfileAdmission::new(Arc::clone(namespace), memory.operator_limits(args));
+    let quota = ProfileQuota::new(Arc::clone(namespace), memory.operator_limits(args));
     let registry = InformerRegistry::new(
         Arc::clone(clients),
         catalog.clone(),
@@ -160,16 +165,17 @@ fn spawn_controller(
         bounds,
         InformerTiming::default(),
     );
-    let admits = admission.clone();
-    // The informers for which `is_own` returns true watch CacheProfiles. `admits.guard` limits the
-    // number of CacheProfiles in the store of such an informer.
+    let shared_quota = quota.clone();
+    // The informers for which `is_own` returns true watch CacheProfiles. `shared_quota.guard`
+    // limits the number of CacheProfiles in the store of such an informer.
     let registry = registry.with_sinks(move |key, writer| {
-        if key.is_own() { Box::new(admits.guard(writer, key)) } else { Box::new(writer) }
+        if key.is_own() { Box::new(shared_quota.guard(writer, key)) } else { Box::new(writer) }
     });
     let discovery = Discovery::new(connection.client());
     let (subject_sender, subject) = watch::channel(None);
     let (authors_sender, authors) = watch::channel(AccountPolicyEnforcement::Unknown);
     let (reports, changes) = (registry.reports(), registry.changes());
+    let server_version = registry.server_version();
     let freshness_checker = registry.freshness_checker();
     let sources = ControllerDependencies {
         catalog: catalog.clone(),
@@ -179,7 +185,7 @@ fn spawn_controller(
         authors,
         limits: memory.operator_limits(args),
         lists: args.lists.policy(),
-        admission,
+        quota,
     };
     let scope = OperatorScope {
         namespace: Arc::clone(namespace),
@@ -187,14 +193,14 @@ fn spawn_controller(
     };
     let controller =
         Controller::new(sources, registry, scope, metrics.operator().clone(), *started)?;
-    let (declarations, own) = (controller.declarations(), controller.own_informers());
+    let (declarations, profile_informers) =
+        (controller.declarations(), controller.profile_informers());
     let checker = new_access_checker(
         Arc::clone(clients),
         checks,
-        &declarations,
-        &own,
+        declarations.clone(),
+        &profile_informers,
         &reports,
-        changes.clone(),
         metrics.operator().clone(),
     );
     let served = discovery.served();
@@ -215,7 +221,8 @@ fn spawn_controller(
         reports,
         changes,
         served_resources: served,
-        own_informers: own,
+        server_version,
+        profile_informers,
         declarations,
         access,
         operator_namespace,
@@ -238,7 +245,7 @@ fn spawn_reads(
 ) -> Result<Option<Arc<ServingCertificate>>, AppError> {
     let Some(address) = args.api.api_addr else { return Ok(None) };
     let limits = context.memory.reader_limits(args);
-    let callers = reads::new_caller_admission(args, limits, connection, metrics)?;
+    let callers = reads::new_caller_gate(args, limits, connection, metrics)?;
     let listening = bind_reads(address, limits).map_err(AppError::Read)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
     let certificate = reads::load_certificate(files, &context.namespace)
@@ -265,8 +272,9 @@ fn spawn_reads(
     Ok(Some(shown))
 }
 
-/// Starts the leader election, the forecaster and the status writer. kubewarm releases the Lease of
-/// the leader election only after it has written the last status.
+/// Starts the leader election, the forecaster and the status writer. kubewarm releases the Lease
+/// only after the status writer has stopped, so that the next leader does not write statuses at the
+/// same time.
 fn spawn_status(
     tasks: &mut ServiceTasks,
     connection: &ApiServerConnection,
@@ -280,24 +288,25 @@ fn spawn_status(
     tasks.spawn("lease follower", stop.clone().run_until_cancelled_owned(following));
     let lease = elector.state();
     let (planning, access) = (elector.state(), view.access.clone());
-    let may_read = move |key: &InformerKey| {
+    let can_read = move |key: &InformerKey| {
         let state = access.get(key).map(|access| access.state);
         matches!(state, Some(PermissionState::Granted { .. }))
     };
-    let surveyor = CostSurveyor::new(clients, forecast::REQUEST_PAUSE, buckets.clone());
-    let leads = move || planning.borrow().is_leader();
-    let forecasting = forecast::run(forecasts, surveyor, leads, may_read, stop.clone());
+    let sampler = ForecastSampler::new(clients, forecast::REQUEST_PAUSE, buckets.clone());
+    let is_leader = move || planning.borrow().is_leader();
+    let forecasting = forecast::run(forecasts, sampler, is_leader, can_read, stop.clone());
     tasks.spawn("forecaster", forecasting);
     let written = CancellationToken::new();
     tasks.spawn("leader election", elector.run(written.clone()));
     let writer = StatusWriter::new(&connection.client());
     let recorder = EventRecorder::new(&connection.client(), &identity, buckets);
     let view = view.clone();
-    let round = move |reporter: &mut _, leads, clock| view.update_statuses(reporter, leads, clock);
+    let round =
+        move |reporter: &mut _, is_leader, clock| view.update_statuses(reporter, is_leader, clock);
     let count = move |outcome| metrics.count_status_write(outcome);
-    let leads = move || lease.borrow().is_leader();
+    let is_leader = move || lease.borrow().is_leader();
     tasks.spawn("status writer", async move {
-        status::run(round, count, writer, recorder, leads, started, stop).await;
+        status::run(round, count, writer, recorder, is_leader, started, stop).await;
         written.cancel();
     });
 }

@@ -37,8 +37,8 @@ pub(super) async fn watch_authors(
     sender: watch::Sender<AccountPolicyEnforcement>,
 ) {
     loop {
-        if let Ok(found) = fetch_account_policy_enforcement(&client).await {
-            sender.send_replace(found);
+        if let Ok(enforcement) = fetch_account_policy_enforcement(&client).await {
+            sender.send_replace(enforcement);
         }
         tokio::time::sleep(POLICY_PERIOD).await;
     }

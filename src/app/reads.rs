@@ -4,19 +4,17 @@
 use super::{AppError, callers, operator_view::OperatorView};
 use crate::{
     cli::{CallerAuthMode, ReadApiArgs, RunArgs},
-    controller::ProfileReceiver,
     metrics::MetricsRegistry,
 };
 use kubewarm_cache::informer::FreshnessChecker;
-use kubewarm_client::{ApiClient, ApiServerConnection};
+use kubewarm_client::ApiServerConnection;
 use kubewarm_serve::{
     ForwardedReads, ServeError, WatcherRegistry,
-    callers::{CallerAdmission, CallerLimits, ClientCa, ReaderLimits, ReviewClient},
+    callers::{CallerGate, ClientCa, ListenerLimits, ReaderLimits, ReviewClient},
     certificate::{ServingCertificate, names},
-    reads::{KindResolver, ReadDependencies, ReadService, ServingIndex},
-    server::{ApiServerVersionCache, ReadApi, RequestForwarder, WriteObserver},
+    reads::{KindResolver, ReadDependencies, ReadService},
+    server::{ReadApi, RequestForwarder, WriteObserver},
 };
-use parking_lot::Mutex;
 use std::{hash::RandomState, path::PathBuf, sync::Arc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -51,28 +49,28 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
 fn check_audience(
     auth: CallerAuthMode,
     audience: &[String],
-    forward: bool,
+    can_forward: bool,
 ) -> Result<(), AppError> {
-    if !audience.is_empty() && (auth == CallerAuthMode::CallerToken || forward) {
+    if !audience.is_empty() && (auth == CallerAuthMode::CallerToken || can_forward) {
         return Err(AppError::Flags(FOREIGN_AUDIENCE));
     }
     Ok(())
 }
 
 /// Creates the authentication and authorization of the read API's clients, according to `--auth`.
-pub(super) fn new_caller_admission(
+pub(super) fn new_caller_gate(
     args: &RunArgs,
     limits: ReaderLimits,
     connection: &ApiServerConnection,
     metrics: &MetricsRegistry,
-) -> Result<Arc<CallerAdmission>, AppError> {
+) -> Result<Arc<CallerGate>, AppError> {
     let reviews: Arc<dyn ReviewClient> = Arc::new(match args.auth() {
         CallerAuthMode::Delegated => connection.new_reviewer(&args.api.audience)?,
         CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
     });
-    let (limits, note) = (CallerLimits::for_reads(limits), callers::decision_observer(metrics));
+    let (limits, note) = (ListenerLimits::for_reads(limits), callers::decision_observer(metrics));
     let mut callers =
-        CallerAdmission::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
+        CallerGate::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
     if args.api.review_all_names {
         callers = callers.with_all_names_reviews();
     }
@@ -80,7 +78,7 @@ pub(super) fn new_caller_admission(
 }
 
 pub(super) struct ReadApiContext {
-    pub(super) callers: Arc<CallerAdmission>,
+    pub(super) callers: Arc<CallerGate>,
     pub(super) freshness_checker: FreshnessChecker,
     pub(super) watchers: WatcherRegistry,
     pub(super) forwarded_reads: ForwardedReads,
@@ -99,8 +97,8 @@ pub(super) fn new_read_api(
 ) -> Result<(Arc<ReadApi>, Arc<ReadService>), AppError> {
     let ReadApiContext { callers, freshness_checker, watchers, forwarded_reads, stop } = runtime;
     let (client, runtime) = (connection.client(), Handle::current());
-    let version = ApiServerVersionCache::new(ApiClient::new(&client), runtime.clone());
     let (served, aggregated) = (view.served_resources.clone(), &args.api.serve_aggregated_groups);
+    let declarations = view.declarations.clone();
     let reads = Arc::new(ReadService::new(ReadDependencies {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
@@ -108,8 +106,10 @@ pub(super) fn new_read_api(
         freshness_checker,
         informer_metrics: metrics.informers(),
         metrics: metrics.reads().clone(),
-        serving_index: serving_index(view.declarations.clone()),
-        kinds: KindResolver::new(client, served, aggregated, runtime),
+        serving_index: Box::new(move || {
+            declarations.borrow().as_ref().map(|decided| Arc::clone(&decided.serving_index))
+        }),
+        kinds: KindResolver::new(client, served, aggregated, runtime.clone()),
         operator_namespace: Arc::clone(&view.operator_namespace),
     }));
     let forward = args.api.forward.then(|| new_forwarder(connection, &reads)).transpose()?;
@@ -117,7 +117,8 @@ pub(super) fn new_read_api(
     let api = ReadApi {
         reads: Arc::clone(&reads),
         callers,
-        version,
+        version: view.server_version.clone(),
+        runtime,
         forward,
         metrics: metrics.reads().clone(),
         tag_key: RandomState::new(),
@@ -165,22 +166,6 @@ pub(super) fn load_client_authority(
     file.map(|file| ClientCa::of_file(file).map(Arc::new)).transpose()
 }
 
-/// Returns a function that returns the targets that clients can read. The function keeps its result
-/// until the profiles change.
-fn serving_index(
-    declarations: ProfileReceiver,
-) -> Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync> {
-    let held = Mutex::new((declarations, None));
-    Box::new(move || {
-        let (declarations, index) = &mut *held.lock();
-        if index.is_none() || declarations.has_changed().unwrap_or(false) {
-            let profiles = declarations.borrow_and_update().clone()?;
-            *index = Some(Arc::new(ServingIndex::of(profiles.iter().map(|it| &it.declared))));
-        }
-        index.clone()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,10 +179,10 @@ mod tests {
             (&["kubewarm"], CallerAuthMode::Delegated, true, true),
             (&["a", "b"], CallerAuthMode::CallerToken, false, true),
         ] {
-            let wanted: Vec<_> = audience.iter().map(|&it| it.to_owned()).collect();
-            let found = check_audience(auth, &wanted, forward);
+            let wanted: Vec<_> = audience.iter().map(|&name| name.to_owned()).collect();
+            let result = check_audience(auth, &wanted, forward);
             assert_eq!(
-                matches!(found, Err(AppError::Flags(FOREIGN_AUDIENCE))),
+                matches!(result, Err(AppError::Flags(FOREIGN_AUDIENCE))),
                 is_refused,
                 "{auth:?} {audience:?} {forward}"
             );

@@ -7,8 +7,9 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Read API")]
 pub struct ReadApiArgs {
-    /// Address of the read API, which serves get, list and watch over TLS; '' disables it. For the read API, the
-    /// operator needs additional permissions (`kubewarm rbac --operator --operator-namespace NAMESPACE --read-api`).
+    /// Address of the read API, which serves get, list and watch over TLS; '' disables it. For the
+    /// read API, the operator needs additional permissions
+    /// (`kubewarm rbac --operator --operator-namespace NAMESPACE --read-api`).
     #[arg(long, default_value = "[::]:8443", value_name = "ADDRESS", value_parser = api_addr)]
     pub api_addr: ReadApiAddress,
 
@@ -17,9 +18,9 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "HOW")]
     pub auth: Option<CallerAuthMode>,
 
-    /// Audiences of the tokens that clients send to the read API, separated by commas. A token needs one of these
-    /// audiences (`kubectl create token --audience`). Not with --auth=caller-token or --forward [default: the API
-    /// server].
+    /// Audiences of the tokens that clients send to the read API, separated by commas. A token
+    /// needs one of these audiences (`kubectl create token --audience`). Not with
+    /// --auth=caller-token or --forward [default: the API server].
     #[arg(long, value_name = "AUDIENCES", value_delimiter = ',')]
     pub audience: Vec<String>,
 
@@ -29,8 +30,8 @@ pub struct ReadApiArgs {
     #[arg(long)]
     pub forward: bool,
 
-    /// PEM certificate chain of the read API, reloaded after changes [default: a new self-signed certificate, whose
-    /// fingerprint is logged].
+    /// PEM certificate chain of the read API, reloaded after changes [default: a new self-signed
+    /// certificate, whose fingerprint is logged].
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
 
@@ -38,20 +39,22 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
 
-    /// PEM bundle of CAs for client certificates, reloaded after changes. The common name is the user, the
-    /// organizations are the groups. Not with --auth=caller-token [default: no client certificates].
+    /// PEM bundle of CAs for client certificates, reloaded after changes. The common name is the
+    /// user, the organizations are the groups. Not with --auth=caller-token [default: no client
+    /// certificates].
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// API groups of aggregated API servers to serve, separated by commas. Name only groups whose server shows every
-    /// user the same objects. If kubewarm cannot get CustomResourceDefinitions, it treats all groups except Kubernetes'
-    /// own as aggregated.
+    /// API groups of aggregated API servers to serve, separated by commas. Name only groups whose
+    /// server shows every user the same objects. If kubewarm cannot get CustomResourceDefinitions,
+    /// it treats all groups except Kubernetes' own as aggregated.
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
-    /// Review a GET of an object first without the object's name, which means all names. If the API server allows this
-    /// review, kubewarm answers GETs of the resource and namespace for 10 s without further access reviews. Not with
-    /// webhook authorizers that decide by name, or with empty strings in resourceNames of RBAC rules.
+    /// Review a GET of an object first without the object's name, which means all names. If the API
+    /// server allows this review, kubewarm answers GETs of the resource and namespace for 10 s
+    /// without further access reviews. Not with webhook authorizers that decide by name, or with
+    /// empty strings in resourceNames of RBAC rules.
     #[arg(long)]
     pub review_all_names: bool,
 
@@ -78,7 +81,8 @@ pub struct ReadApiArgs {
     pub address_connections: NonZeroUsize,
 
     /// Limit of one user of the read API, in percent of the maximum number of requests, watches,
-    /// connections and forwarded requests, and of response memory. The pods of a ServiceAccount are one user.
+    /// connections and forwarded requests, and of response memory. The pods of a ServiceAccount are
+    /// one user.
     #[arg(
         long,
         default_value_t = ReaderLimits::default().user_quota,
@@ -92,7 +96,6 @@ impl ReadApiArgs {
     /// Returns the read API's limits from the flags. `unwritten_bytes` (response bytes that
     /// kubewarm has not written yet) keeps its default, which applies to a process without a memory
     /// limit.
-    #[must_use]
     pub fn limits(&self) -> ReaderLimits {
         ReaderLimits {
             requests: self.max_requests_inflight,
@@ -105,7 +108,8 @@ impl ReadApiArgs {
     }
 }
 
-/// `None` disables the read API. This is an alias because clap treats a field of type `Option` as an optional flag.
+/// `None` disables the read API. This is an alias because clap treats a field of type `Option` as
+/// an optional flag.
 type ReadApiAddress = Option<SocketAddr>;
 
 fn api_addr(text: &str) -> Result<ReadApiAddress, String> {
@@ -118,9 +122,10 @@ fn api_addr(text: &str) -> Result<ReadApiAddress, String> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CallerAuthMode {
-    /// TokenReview and SubjectAccessReview with kubewarm's permissions; not with --watch-namespaces.
+    /// TokenReview and SubjectAccessReview with kubewarm's permissions; not with
+    /// --watch-namespaces.
     Delegated,
-    /// SelfSubjectReview and SelfSubjectAccessReview with the client's token. kubewarm needs no permission for these
-    /// reviews.
+    /// SelfSubjectReview and SelfSubjectAccessReview with the client's token. kubewarm needs no
+    /// permission for these reviews.
     CallerToken,
 }

@@ -13,9 +13,9 @@ use strum::VariantNames as _;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Lists")]
 pub struct ListArgs {
-    /// Method to list the objects of an informer. `auto`: one list or pages, depending on the API server's version.
-    /// `list`: one list. `watch-list`: a watch that sends the objects first. `paged-list`: pages. If the API server
-    /// rejects a method, kubewarm lists in pages.
+    /// Method to list the objects of an informer. `auto`: one list or pages, depending on the API
+    /// server's version. `list`: one list. `watch-list`: a watch that sends the objects first.
+    /// `paged-list`: pages. If the API server rejects a method, kubewarm lists in pages.
     #[arg(
         long,
         default_value = "auto",
@@ -40,7 +40,6 @@ pub struct ListArgs {
 }
 
 impl ListArgs {
-    #[must_use]
     pub fn policy(&self) -> ListPolicy {
         ListPolicy {
             strategy: self.list_strategy,

@@ -27,16 +27,18 @@ pub enum Cli {
     Run(RunArgs),
     /// Print the CRD of this version.
     Crd(CrdArgs),
-    /// Print the RBAC manifests that profiles need, or with --diff the permissions that the manifests change.
+    /// Print the RBAC manifests that profiles need, or with --diff the permissions that the
+    /// manifests change.
     ///
-    /// With -f alone the command needs no cluster. For a profile in a cluster the command reads the spec, not the
-    /// status.
+    /// With -f alone the command needs no cluster. For a profile in a cluster the command reads the
+    /// spec, not the status.
     Rbac(RbacArgs),
     /// Estimate what profiles cost and which permissions they lack.
     ///
-    /// With -f alone the command needs no cluster: it prints informers and a lower bound of requests. A sample of the
-    /// cluster, taken with your permissions, adds objects, memory, list requests, time to warm and missing
-    /// permissions. Each profile takes at most 512 requests and 512 access reviews.
+    /// With -f alone the command needs no cluster: it prints informers and a lower bound of
+    /// requests. A sample of the cluster, taken with your permissions, adds objects, memory, list
+    /// requests, time to warm and missing permissions. Each profile takes at most 512 requests and
+    /// 512 access reviews.
     Plan(PlanArgs),
     /// Show whether profiles are warm and fresh.
     ///
@@ -54,16 +56,17 @@ pub enum Cli {
     Check(CheckArgs),
     /// Print the kinds that kubewarm forwards because no profile declares the requested objects.
     ///
-    /// Only `run --forward` forwards such reads. The command prints the sums of all ready replicas since their starts,
-    /// by kind and user. A replica keeps at most 256 pairs of a kind and a user. The first rows cost the API server the
-    /// most lists and watches: declare their kinds in a profile. The command opens a port-forward to each ready pod.
+    /// Only `run --forward` forwards such reads. The command prints the sums of all ready replicas
+    /// since their starts, by kind and user. A replica keeps at most 256 pairs of a kind and a
+    /// user. The first rows cost the API server the most lists and watches: declare their kinds in
+    /// a profile. The command opens a port-forward to each ready pod.
     Forwarded(ForwardedArgs),
     /// Read objects from the cache, or with --compare compare them with the API server.
     Get(GetArgs),
     /// Write a kubeconfig for the read API, with the user of the current context.
     ///
-    /// The command copies the user's token, client certificate or exec plugin. Clients always verify the certificate
-    /// of the read API.
+    /// The command copies the user's token, client certificate or exec plugin. Clients always
+    /// verify the certificate of the read API.
     Kubeconfig(KubeconfigArgs),
     /// Print the versions of this program, of the operator and of Kubernetes.
     Version(VersionArgs),
@@ -77,10 +80,10 @@ pub enum Cli {
 }
 
 impl Cli {
-    /// Parses the arguments of this process. For `--help` and for usage errors it prints a text and ends the process.
+    /// Parses the arguments of this process. For `--help` and for usage errors it prints a text and
+    /// ends the process.
     ///
     /// If the program file is `kubectl-warm`, the printed texts name the command `kubectl warm`.
-    #[must_use]
     pub fn from_env() -> Self {
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let mut command = command_for(arguments.first());
@@ -99,9 +102,8 @@ fn with_variable(flag: Arg) -> Arg {
     }
 }
 
-/// Returns the environment variables of this process that begin with `KUBEWARM_` but belong to no flag, such as the
-/// variable of a flag that was renamed.
-#[must_use]
+/// Returns the environment variables of this process that begin with `KUBEWARM_` but belong to no
+/// flag, such as the variable of a flag that was renamed.
 pub fn unknown_variables() -> Vec<String> {
     unknown_among(std::env::vars_os().map(|(name, _)| name))
 }
@@ -115,9 +117,8 @@ fn unknown_among(names: impl Iterator<Item = OsString>) -> Vec<String> {
     unknown.filter(|name| name.starts_with("KUBEWARM_")).collect()
 }
 
-/// Returns the completion script of `shell`. The script completes the command with the name of the program file,
-/// `kubewarm` or `kubectl-warm`.
-#[must_use]
+/// Returns the completion script of `shell`. The script completes the command with the name of the
+/// program file, `kubewarm` or `kubectl-warm`.
 pub fn script(shell: Shell) -> String {
     let called = std::env::args_os().next();
     script_of(shell, if is_plugin(called.as_ref()) { PLUGIN } else { "kubewarm" })
@@ -202,13 +203,14 @@ mod tests {
             ["kubeconfig", "context", "cluster", "user", "as", "as-group", "request-timeout"];
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
-            let of_cluster =
-                command.get_arguments().filter(|it| it.get_help_heading() == Some("Cluster"));
-            let found: Vec<_> = of_cluster.filter_map(Arg::get_long).collect();
+            let of_cluster = command
+                .get_arguments()
+                .filter(|argument| argument.get_help_heading() == Some("Cluster"));
+            let long_flags: Vec<_> = of_cluster.filter_map(Arg::get_long).collect();
             match name {
-                "crd" | "completion" => assert!(found.is_empty(), "{name}: {found:?}"),
-                "run" => assert_eq!(found, flags[..2]),
-                _ => assert_eq!(found, flags, "{name}"),
+                "crd" | "completion" => assert!(long_flags.is_empty(), "{name}: {long_flags:?}"),
+                "run" => assert_eq!(long_flags, flags[..2]),
+                _ => assert_eq!(long_flags, flags, "{name}"),
             }
         }
         assert!(parse("kubewarm status --as jane --as-group a --as-group b").is_ok());

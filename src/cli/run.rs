@@ -5,7 +5,8 @@ use crate::commands::{self, ClusterArgs};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-/// Flags of `run`. Each flag also has an environment variable, such as `KUBEWARM_ADMIN_ADDR` for `--admin-addr`.
+/// Flags of `run`. Each flag also has an environment variable, such as `KUBEWARM_ADMIN_ADDR` for
+/// `--admin-addr`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Namespace that contains the operator's Lease, and whose profiles can read other namespaces
@@ -13,8 +14,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAMESPACE", value_parser = commands::namespace)]
     pub operator_namespace: Option<String>,
 
-    /// Namespaces whose profiles the operator runs, separated by commas. The operator then needs no ClusterRole, but
-    /// rejects cluster-wide scopes and namespace selectors [default: all].
+    /// Namespaces whose profiles the operator runs, separated by commas. The operator then needs no
+    /// ClusterRole, but rejects cluster-wide scopes and namespace selectors [default: all].
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = commands::namespace)]
     pub watch_namespaces: Vec<String>,
 
@@ -22,12 +23,13 @@ pub struct RunArgs {
     #[arg(long, default_value = "[::]:9090", value_name = "ADDRESS")]
     pub admin_addr: SocketAddr,
 
-    /// Serve --admin-addr over TLS, so that probes need `scheme: HTTPS`. Without --admin-tls-cert-file the certificate
-    /// is self-signed.
+    /// Serve --admin-addr over TLS, so that probes need `scheme: HTTPS`. Without
+    /// --admin-tls-cert-file the certificate is self-signed.
     #[arg(long)]
     pub admin_tls: bool,
 
-    /// PEM certificate chain of --admin-addr, reloaded after changes. This flag implies --admin-tls.
+    /// PEM certificate chain of --admin-addr, reloaded after changes. This flag implies
+    /// --admin-tls.
     #[arg(long, value_name = "FILE", requires = "admin_tls_private_key_file")]
     pub admin_tls_cert_file: Option<PathBuf>,
 
@@ -35,8 +37,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", requires = "admin_tls_cert_file")]
     pub admin_tls_private_key_file: Option<PathBuf>,
 
-    /// Clients that can read /metrics. `--metrics-auth` alone means `delegated`, which needs cluster-wide permissions
-    /// (`kubewarm rbac --operator --operator-namespace NAMESPACE --metrics-auth`) and excludes --watch-namespaces.
+    /// Clients that can read /metrics. `--metrics-auth` alone means `delegated`, which needs
+    /// cluster-wide permissions
+    /// (`kubewarm rbac --operator --operator-namespace NAMESPACE --metrics-auth`) and excludes
+    /// --watch-namespaces.
     #[arg(
         long,
         value_name = "HOW",
@@ -62,13 +66,15 @@ pub struct RunArgs {
     )]
     pub namespace_quota: u8,
 
-    /// Memory limit of kubewarm, such as 512Mi; 0 means no limit. Stores and informers (64Ki per informer) get 75 %,
-    /// clients of the read API get 15 %. kubewarm stops targets if the stores exceed their limit, and targets of the
-    /// operator namespace last [default: the cgroup's limit].
+    /// Memory limit of kubewarm, such as 512Mi; 0 means no limit. Stores and informers (64Ki per
+    /// informer) get 75 %, clients of the read API get 15 %. kubewarm stops targets if the stores
+    /// exceed their limit, and targets of the operator namespace last [default: the cgroup's
+    /// limit].
     #[arg(long, value_name = "SIZE", value_parser = commands::size)]
     pub memory_limit: Option<u64>,
 
-    /// Maximum number of informers of all profiles. kubewarm rejects a target whose informers would exceed this number.
+    /// Maximum number of informers of all profiles. kubewarm rejects a target whose informers would
+    /// exceed this number.
     #[arg(long, default_value = "10000", value_name = "COUNT")]
     pub max_informers: NonZeroUsize,
 
@@ -76,7 +82,8 @@ pub struct RunArgs {
     #[arg(long, default_value = "1000", value_name = "COUNT")]
     pub namespace_informers: NonZeroUsize,
 
-    /// Time for which kubewarm still serves after SIGTERM while /readyz fails. Seconds, or a duration such as 500ms.
+    /// Time for which kubewarm still serves after SIGTERM while /readyz fails. Seconds, or a
+    /// duration such as 500ms.
     #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = commands::duration)]
     pub shutdown_delay: Duration,
 
@@ -87,7 +94,8 @@ pub struct RunArgs {
     pub api: ReadApiArgs,
 
     /// Log filter, in the syntax of `tracing` directives.
-    // Directives match by prefix: `kube=warn` would also silence kubewarm.
+    // The default names kube's crates, because directives match by prefix: `kube=warn` would also
+    // silence kubewarm.
     #[arg(
         long,
         help_heading = "Logs",
@@ -108,17 +116,16 @@ pub struct RunArgs {
 pub enum MetricsAuth {
     /// Clients on this host, such as a port-forward.
     Loopback,
-    /// Clients whose bearer token permits `get` on the nonResourceURL /metrics. /debug and the names in
-    /// /readyz?verbose need `get` on their paths.
+    /// Clients whose bearer token permits `get` on the nonResourceURL /metrics. /debug and the
+    /// names in /readyz?verbose need `get` on their paths.
     Delegated,
     /// All clients.
     None,
 }
 
 impl RunArgs {
-    /// Returns the value of `--auth`. Without the flag it returns `Delegated`, or with `--watch-namespaces`
-    /// `CallerToken`, which needs no ClusterRole.
-    #[must_use]
+    /// Returns the value of `--auth`. Without the flag it returns `Delegated`, or with
+    /// `--watch-namespaces` `CallerToken`, which needs no ClusterRole.
     pub fn auth(&self) -> CallerAuthMode {
         let default = if self.watch_namespaces.is_empty() {
             CallerAuthMode::Delegated
@@ -152,26 +159,26 @@ mod tests {
 
     #[test]
     fn an_empty_address_disables_the_read_api_and_auth_has_a_default() {
-        let of = |more: &[&str]| {
+        let address = |more: &[&str]| {
             Run::try_parse_from([&["run"], more].concat()).map(|run| run.args.api.api_addr)
         };
-        assert_eq!(of(&[]).unwrap(), Some("[::]:8443".parse().unwrap()));
-        assert_eq!(of(&["--api-addr="]).unwrap(), None);
-        assert_eq!(of(&["--api-addr", ""]).unwrap(), None);
+        assert_eq!(address(&[]).unwrap(), Some("[::]:8443".parse().unwrap()));
+        assert_eq!(address(&["--api-addr="]).unwrap(), None);
+        assert_eq!(address(&["--api-addr", ""]).unwrap(), None);
         let auth =
             |more: &[&str]| Run::try_parse_from([&["run"], more].concat()).unwrap().args.auth();
         assert_eq!(auth(&[]), CallerAuthMode::Delegated);
         assert_eq!(auth(&["--watch-namespaces=a"]), CallerAuthMode::CallerToken);
         assert_eq!(auth(&["--watch-namespaces=a", "--auth=delegated"]), CallerAuthMode::Delegated);
-        let error = of(&["--api-addr=8443"]).unwrap_err().to_string();
+        let error = address(&["--api-addr=8443"]).unwrap_err().to_string();
         assert!(error.contains("such as [::]:8443, or '' for nowhere"), "{error}");
     }
 
     #[test]
     fn reader_limits_are_flags_that_reject_zero() {
-        let of = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
+        let parse = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
         let limits =
-            of(&["--max-requests-inflight=8", "--user-quota=50"]).unwrap().args.api.limits();
+            parse(&["--max-requests-inflight=8", "--user-quota=50"]).unwrap().args.api.limits();
         assert_eq!((limits.requests.get(), limits.user_quota), (8, 50));
         for flag in [
             "max-requests-inflight",
@@ -180,9 +187,9 @@ mod tests {
             "address-connections",
             "user-quota",
         ] {
-            assert!(of(&[&format!("--{flag}=0")]).is_err(), "{flag}");
+            assert!(parse(&[&format!("--{flag}=0")]).is_err(), "{flag}");
         }
-        assert!(of(&["--user-quota=101"]).is_err());
+        assert!(parse(&["--user-quota=101"]).is_err());
     }
 
     #[test]

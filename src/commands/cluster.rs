@@ -1,4 +1,5 @@
-//! Flags that select the API server and the user, and discovery of the resources that an API server serves.
+//! Flags that select the API server and the user, and discovery of the resources that an API server
+//! serves.
 
 use super::{CommandError, flag_values};
 use clap::{Args, builder::NonEmptyStringValueParser};
@@ -14,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 /// Timeout of the whole discovery. Discovery reads one document for each API group version.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Heading of the connection flags in help texts. Each flag names the heading, because clap would also apply a heading
-/// of the struct to all later flags.
+/// Heading of the connection flags in help texts. Each flag names the heading, because clap would
+/// also apply a heading of the struct to all later flags.
 const HEADING: &str = "Cluster";
 
 /// Flags that select a kubeconfig, also for `run`.
@@ -44,8 +45,8 @@ pub struct ConnectionArgs {
     #[arg(long, value_name = "NAME", help_heading = HEADING)]
     pub user: Option<String>,
 
-    /// User to impersonate at the API server, such as system:serviceaccount:shop:reader. Not with `get` and
-    /// `kubeconfig`.
+    /// User to impersonate at the API server, such as system:serviceaccount:shop:reader. Not with
+    /// `get` and `kubeconfig`.
     #[arg(
         id = "as",
         long = "as",
@@ -65,8 +66,8 @@ pub struct ConnectionArgs {
     )]
     pub impersonated_groups: Vec<String>,
 
-    /// Timeout of each request except watches, in seconds or such as 500ms or 1m; 0 sets none. kubewarm's own timeouts
-    /// of at most 1m still apply.
+    /// Timeout of each request except watches, in seconds or such as 500ms or 1m; 0 sets none.
+    /// kubewarm's own timeouts of at most 1m still apply.
     #[arg(
         long,
         value_name = "DURATION",
@@ -119,7 +120,8 @@ impl ConnectionArgs {
         Some(self.request_timeout).filter(|limit| !limit.is_zero())
     }
 
-    /// Rejects `--as` for `get` and `kubeconfig`, because these commands send or copy the user's own credentials.
+    /// Rejects `--as` for `get` and `kubeconfig`, because these commands send or copy the user's
+    /// own credentials.
     ///
     /// # Errors
     ///
@@ -145,10 +147,11 @@ pub(super) async fn served(client: Client) -> Result<Arc<ServedResources>, Reque
     let (mut served, mut fault) = (discovery.served(), discovery.fault());
     let first = async {
         tokio::select! {
-            // This branch never completes: `run` ends only when its token is cancelled, and nothing cancels this token.
+            // This branch never completes: `run` ends only when its token is cancelled, and nothing
+            // cancels this token.
             () = discovery.run(CancellationToken::new()) => None,
-            Ok(found) = served.wait_for(Option::is_some) => found.clone().map(Ok),
-            Ok(found) = fault.wait_for(Option::is_some) => found.clone().map(Err),
+            Ok(resources) = served.wait_for(Option::is_some) => resources.clone().map(Ok),
+            Ok(fault) = fault.wait_for(Option::is_some) => fault.clone().map(Err),
         }
     };
     let late = || RequestFault::new(FaultReason::TimedOut, "no answer within 15 s");

@@ -15,6 +15,8 @@ pub struct CrdArgs {
     pub output: OutputArgs,
 }
 
+/// Prints the CRD of CacheProfile.
+///
 /// # Errors
 ///
 /// [`CommandError`] if the output cannot be written.

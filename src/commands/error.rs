@@ -7,8 +7,8 @@ use kubewarm_api::{
 };
 use kubewarm_client::ConnectError;
 
-/// The error of a failed command. The error message can contain control characters from the cluster, which the
-/// printing code must escape.
+/// The error of a failed command. The error message can contain control characters from the
+/// cluster, which the printing code must escape.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     #[error(transparent)]
@@ -24,7 +24,8 @@ pub enum CommandError {
         code: u16,
     },
 
-    /// Any failure except a failed connection to the API server or a request that the API server rejected.
+    /// Any failure except a failed connection to the API server or a request that the API server
+    /// rejected.
     #[error("{text}")]
     Failed {
         /// Message that contains the failed action, the object, and what the user can do.
@@ -65,8 +66,8 @@ impl CommandError {
         ))
     }
 
-    /// Returns the error for an invalid profile. `at` is the profile's position in the input, such as `document 2 of
-    /// a.yaml`.
+    /// Returns the error for an invalid profile. `at` is the profile's position in the input, such
+    /// as `document 2 of a.yaml`.
     pub(super) fn unusable(at: &str, source: CommandErrorSource) -> Self {
         Self::caused(format!("cannot use {at}"), source)
     }

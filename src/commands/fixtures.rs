@@ -12,7 +12,8 @@ pub(super) fn parse<A: clap::Args>(line: &str) -> Result<A, clap::Error> {
     A::from_arg_matches(&command.try_get_matches_from(words)?)
 }
 
-/// The current time in the tests of the commands: one minute after the transition times in the test profiles.
+/// The current time in the tests of the commands: one minute after the transition times in the test
+/// profiles.
 pub(super) fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
 }
@@ -73,8 +74,8 @@ pub(super) fn ready() -> CacheProfile {
     )
 }
 
-/// A profile with a warm target, a target with one forbidden namespace, and a target of an unknown kind. The test
-/// `tests/repository/samples.rs` checks that kubewarm computes this status.
+/// A profile with a warm target, a target with one forbidden namespace, and a target of an unknown
+/// kind. The test `tests/repository/samples.rs` checks that kubewarm computes this status.
 pub(super) fn warming() -> CacheProfile {
     serde_json::from_str(include_str!("warming.json")).unwrap()
 }

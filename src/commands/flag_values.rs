@@ -3,8 +3,8 @@
 use kubewarm_api::model::{is_dns_label, parse_quantity};
 use std::time::Duration;
 
-/// Maximum value of a duration flag. A longer value is a typing error. It could also overflow when kubewarm adds it
-/// to the current time.
+/// Maximum value of a duration flag. A longer value is a typing error. It could also overflow when
+/// kubewarm adds it to the current time.
 const MAX_DURATION: Duration = Duration::from_hours(7 * 24);
 
 pub(crate) fn namespace(text: &str) -> Result<String, String> {

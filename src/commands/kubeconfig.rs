@@ -4,7 +4,7 @@ use super::{
     CommandError,
     cache::{self, CacheConnectionArgs},
     cluster::ConnectionArgs,
-    operator_settings::{accepts_certificates, deployments},
+    operator_installation::{accepts_certificates, deployments},
     output::{OutputArgs, OutputFormat},
     print::{print, tell},
     report::CommandExitCode,
@@ -29,8 +29,8 @@ pub struct KubeconfigArgs {
     #[arg(long, requires = "output_file")]
     pub overwrite: bool,
 
-    /// File with a bearer token, such as a pod's ServiceAccount token, instead of the user of the context. Clients
-    /// read it again when it changes.
+    /// File with a bearer token, such as a pod's ServiceAccount token, instead of the user of the
+    /// context. Clients read it again when it changes.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 
@@ -40,7 +40,8 @@ pub struct KubeconfigArgs {
     #[command(flatten)]
     pub cache: CacheConnectionArgs,
 
-    /// Connection flags. They select the user to copy, and the cluster from which kubewarm reads the CA.
+    /// Connection flags. They select the user to copy, and the cluster from which kubewarm reads
+    /// the CA.
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
@@ -49,8 +50,8 @@ pub struct KubeconfigArgs {
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the user has no kubeconfig, if the read API's CA cannot be read, or if the output file exists
-/// and `--overwrite` is not set.
+/// [`CommandError`] if the user has no kubeconfig, if the read API's CA cannot be read, or if the
+/// output file exists and `--overwrite` is not set.
 pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, CommandError> {
     let is_json = match args.output.format {
         None | Some(OutputFormat::Yaml) => false,
@@ -96,18 +97,20 @@ pub async fn kubeconfig(args: &KubeconfigArgs) -> Result<CommandExitCode, Comman
     Ok(CommandExitCode::Good)
 }
 
-/// Returns a warning if the user has only a client certificate, and the operator's read API does not accept client
-/// certificates.
+/// Returns a warning if the user has only a client certificate, and the operator's read API does
+/// not accept client certificates.
 async fn certificate_warning(made: &Kubeconfig, args: &KubeconfigArgs) -> Option<String> {
     let user = made.auth_infos.first()?.auth_info.as_ref()?;
     if !has_only_certificate(user) {
         return None;
     }
     let client = args.connection.connect().ok()?.client();
-    let found = deployments(&client, args.cache.service.operator_namespace.name()).await.ok()?;
-    // An unreadable setting causes no warning.
-    let is_accepted =
-        found.is_empty() || found.iter().any(|one| accepts_certificates(one).unwrap_or(true));
+    let deployments =
+        deployments(&client, args.cache.service.operator_namespace.name()).await.ok()?;
+    // If the setting is unreadable, there is no warning, because the read API possibly accepts
+    // client certificates.
+    let is_accepted = deployments.is_empty()
+        || deployments.iter().any(|deployment| accepts_certificates(deployment).unwrap_or(true));
     (!is_accepted).then(|| {
         "the user of the context has only a client certificate, and the read API accepts none: reads get 401; \
          pass --token-file, or set readApi.clientCA.configMap of the chart"
@@ -122,8 +125,8 @@ fn has_only_certificate(user: &AuthInfo) -> bool {
     has_certificate && !has_token && user.exec.is_none()
 }
 
-/// Returns a remark if `--cache-profile` is set: clients of the read API then need the permission `get` on that
-/// CacheProfile. kubectl prints only `Forbidden: unknown` for a client without it.
+/// Returns a remark if `--cache-profile` is set: clients of the read API then need the permission
+/// `get` on that CacheProfile. kubectl prints only `Forbidden: unknown` for a client without it.
 fn profile_remark(args: &KubeconfigArgs) -> Option<String> {
     let profile = args.cache.cache_profile.as_deref()?;
     Some(format!(
@@ -132,14 +135,15 @@ fn profile_remark(args: &KubeconfigArgs) -> Option<String> {
     ))
 }
 
-/// Writes the kubeconfig to a temporary file with mode 0600 and renames that file to `path`. No client therefore
-/// reads a partial file, and the new file does not keep the mode of the file that it replaces.
+/// Writes the kubeconfig to a temporary file with mode 0600 and renames that file to `path`. No
+/// client therefore reads a partial file, and the new file does not keep the mode of the file that
+/// it replaces.
 fn write(path: &Path, text: &str, args: &KubeconfigArgs) -> io::Result<()> {
     let mut file = NamedTempFile::new_in(path.parent().unwrap_or(path))?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
-    let named = if args.overwrite { file.persist(path) } else { file.persist_noclobber(path) };
-    named.map(drop).map_err(|error| error.error)
+    let result = if args.overwrite { file.persist(path) } else { file.persist_noclobber(path) };
+    result.map(drop).map_err(|error| error.error)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The commands for users and scripts. They read profiles from a cluster or a file and print a report.
+//! The commands for users and scripts. They read profiles from a cluster or a file and print a
+//! report.
 
 mod advice;
 mod cache;
@@ -10,7 +11,7 @@ mod flag_values;
 mod forwarded;
 mod get;
 mod kubeconfig;
-mod operator_settings;
+mod operator_installation;
 mod output;
 mod overview;
 mod plan;
@@ -24,7 +25,7 @@ mod profiles;
 mod rbac;
 mod report;
 mod status;
-mod target;
+mod target_report;
 mod text;
 mod version;
 mod wait;

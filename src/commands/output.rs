@@ -53,7 +53,8 @@ pub(super) fn manifests(
     render(&CommandReport { data, names, ..CommandReport::default() }, format)
 }
 
-/// Returns kind, group and name of `object` as kubectl prints them, such as `role.rbac.authorization.k8s.io/NAME`.
+/// Returns kind, group and name of `object` as kubectl prints them, such as
+/// `role.rbac.authorization.k8s.io/NAME`.
 fn name(object: &Value) -> String {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (text("/kind").to_lowercase(), text("/metadata/name"));
@@ -71,7 +72,8 @@ mod tests {
     fn manifests_are_yaml_documents_a_json_list_or_names() {
         let text = "# Generated.\nkind: Namespace\napiVersion: v1\nmetadata: {name: shop}\n---\n\
                     kind: Role\napiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: 'a:b'}\n";
-        let written = |format| manifests(text.to_owned(), format).map_err(|it| it.to_string());
+        let written =
+            |format| manifests(text.to_owned(), format).map_err(|error| error.to_string());
         assert_eq!(written(None).as_deref(), Ok(text));
         assert_eq!(written(Some(OutputFormat::Yaml)).as_deref(), Ok(text));
         assert_eq!(

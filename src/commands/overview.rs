@@ -1,4 +1,5 @@
-//! The report of the command `status`: a section for each profile, a row for each target, a remark for each problem.
+//! The report of the command `status`: a section for each profile, a row for each target, a remark
+//! for each problem.
 
 use super::{
     problems::problem_rows,
@@ -20,21 +21,27 @@ use kubewarm_api::v1alpha1::{
 };
 use std::time::Duration;
 
-/// Maximum age of a target's last relist that `status` prints.
+/// Maximum age of a target's last relist that `status` prints, because an old relist explains no
+/// current problem.
 const RECENT: Duration = Duration::from_mins(10);
 
-/// Returns the report on `profiles`, in the same order. The text for people contains durations until `now`. The
-/// `key=value` lines change only with the status.
-#[must_use]
-pub fn overview(profiles: &[CacheProfile], now: Timestamp) -> CommandReport {
-    let sections = profiles.iter().map(|profile| section(profile, now)).collect();
+/// Returns the report on `profiles`, in the same order. The text for people contains durations
+/// until `now`. The `key=value` lines change only with the status. Commands in the report name
+/// `operator_namespace`.
+pub fn overview(
+    profiles: &[CacheProfile],
+    operator_namespace: &str,
+    now: Timestamp,
+) -> CommandReport {
+    let section = |profile| section(profile, operator_namespace, now);
+    let sections = profiles.iter().map(section).collect();
     let names = Some(profiles.iter().map(object_name).collect());
     CommandReport { sections, verdict: worst(profiles), names, ..CommandReport::default() }
 }
 
-fn section(profile: &CacheProfile, now: Timestamp) -> ReportSection {
-    let (own, namespace) = name_and_namespace(profile);
-    let head = ReportFact::new(TextTone::Strong, name(profile)).named("profile", own);
+fn section(profile: &CacheProfile, operator_namespace: &str, now: Timestamp) -> ReportSection {
+    let (profile_name, namespace) = name_and_namespace(profile);
+    let head = ReportFact::new(TextTone::Strong, name(profile)).named("profile", profile_name);
     let mut head = vec![head, ReportFact::hidden("namespace", namespace)];
     let Some(status) = &profile.status else {
         head.push(ReportFact::hidden("ready", "Unknown"));
@@ -55,7 +62,8 @@ fn section(profile: &CacheProfile, now: Timestamp) -> ReportSection {
         ReportRow::of(vec![ReportFact::new(tone, sentence(condition))])
     });
     let head = ReportRow { details: remark.into_iter().collect(), ..ReportRow::of(head) };
-    let rows = status.targets.iter().map(|target| row(profile, target, status, now)).collect();
+    let row = |target| row(profile, target, status, operator_namespace, now);
+    let rows = status.targets.iter().map(row).collect();
     ReportSection { head, rows }
 }
 
@@ -85,27 +93,29 @@ fn readiness(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Ve
     }
     let numbers = [("generation", generation), ("observedGeneration", status.observed_generation)];
     let number = |(key, number): (&'static str, Option<i64>)| {
-        number.map(|number| ReportFact::hidden(key, number.to_string()))
+        number.map(|number| ReportFact::hidden(key, number))
     };
     facts.extend(numbers.into_iter().filter_map(number));
 }
 
 fn figures(profile: &CacheProfile, status: &CacheProfileStatus, facts: &mut Vec<ReportFact>) {
     if let Some(warm) = &status.warm_targets {
-        facts.push(ReportFact::new(TextTone::Plain, format!("{warm} warm")).named("warm", warm));
+        facts.push(
+            ReportFact::new(TextTone::Plain, format!("{warm} warm")).named("warm", warm.as_str()),
+        );
     }
     if let Some(objects) = status.objects {
         let text = format!("{} objects", grouped(objects));
-        facts.push(ReportFact::new(TextTone::Plain, text).named("objects", objects.to_string()));
+        facts.push(ReportFact::new(TextTone::Plain, text).named("objects", objects));
     }
     if let Some(memory) = &status.memory {
-        facts.push(ReportFact::new(TextTone::Plain, memory).named("memory", memory));
+        facts.push(ReportFact::new(TextTone::Plain, memory).named("memory", memory.as_str()));
     }
     if let Some(millis) = status.time_to_warm_milliseconds {
         let took = length(Duration::from_millis(millis.try_into().unwrap_or_default()));
         let text = format!("warm after {took}");
         let fact = ReportFact::new(TextTone::Plain, text);
-        facts.push(fact.named("timeToWarmMilliseconds", millis.to_string()));
+        facts.push(fact.named("timeToWarmMilliseconds", millis));
     }
     let missed = condition(&status.conditions, "WarmupDeadlineMet")
         .is_some_and(|condition| condition.status == "False");
@@ -123,6 +133,7 @@ fn row(
     profile: &CacheProfile,
     target: &TargetStatus,
     status: &CacheProfileStatus,
+    operator_namespace: &str,
     now: Timestamp,
 ) -> ReportRow {
     let InformerCounts { total, synced, stale, .. } = target.informers.clone().unwrap_or_default();
@@ -138,11 +149,11 @@ fn row(
         ReportFact::hidden("fresh", is("Fresh")),
         ReportFact::number(format!("{informers} informers")).named("informers", informers),
         match target.objects {
-            Some(number) => objects.named("objects", number.to_string()),
+            Some(number) => objects.named("objects", number),
             None => objects,
         },
         match &target.memory {
-            Some(size) => memory.named("memory", size),
+            Some(size) => memory.named("memory", size.as_str()),
             None => memory,
         },
         p99(target, "events", |latency| latency.event.as_ref()),
@@ -157,7 +168,7 @@ fn row(
         None if target.conditions.is_empty() => {}
         None => facts.push(ReportFact::new(TextTone::Good, "warm")),
     }
-    let details = details(profile, target, status, now);
+    let details = details(profile, target, status, operator_namespace, now);
     ReportRow { mark: RowMark::Branch, details, ..ReportRow::of(facts) }
 }
 
@@ -167,19 +178,21 @@ fn keys(profile: &CacheProfile, target: &TargetStatus) -> Vec<ReportFact> {
     keys.into_iter().map(|(key, value)| ReportFact::hidden(key, value)).collect()
 }
 
-/// Returns a column of the wide format with the 99th percentile of one of the target's latencies, in milliseconds.
+/// Returns a column of the wide format with the 99th percentile of one of the target's latencies,
+/// in milliseconds.
 fn p99(
     target: &TargetStatus,
     name: &str,
-    of: impl Fn(&LatencyStatus) -> Option<&QuantilesStatus>,
+    latency: impl Fn(&LatencyStatus) -> Option<&QuantilesStatus>,
 ) -> ReportFact {
-    let found = target.latency_milliseconds.as_ref().and_then(of);
-    let text = found.map_or_else(|| "-".to_owned(), |found| format!("{} ms", found.p99));
+    let quantiles = target.latency_milliseconds.as_ref().and_then(latency);
+    let text =
+        quantiles.map_or_else(|| "-".to_owned(), |quantiles| format!("{} ms", quantiles.p99));
     ReportFact::number(format!("{name} p99 {text}")).wide()
 }
 
-/// Returns the counts of informers by state, for the target's progress bar. A warm target without informers gets a
-/// full bar.
+/// Returns the counts of informers by state, for the target's progress bar. A warm target without
+/// informers gets a full bar.
 fn bar(target: &TargetStatus) -> InformerCounts {
     let counts = target.informers.clone().unwrap_or_default();
     match counts.total {
@@ -190,18 +203,20 @@ fn bar(target: &TargetStatus) -> InformerCounts {
     }
 }
 
-/// Returns the remarks below a target's row: its condition, its problems and its last relist, if that was less than
-/// 10 minutes ago. A remark also names the earlier profile generation whose informers still serve an edited target.
+/// Returns the remarks below a target's row: its condition, its problems and its last relist, if
+/// that was less than 10 minutes ago. A remark also names the earlier profile generation whose
+/// informers still serve an edited target.
 fn details(
     profile: &CacheProfile,
     target: &TargetStatus,
     status: &CacheProfileStatus,
+    operator_namespace: &str,
     now: Timestamp,
 ) -> Vec<ReportRow> {
     let remark = |tone, text: String| ReportRow::of(vec![ReportFact::new(tone, text)]);
     let mut details = Vec::new();
-    if let Some(found) = unreported(target) {
-        let message = own_message(target, found);
+    if let Some(condition) = unreported(target) {
+        let message = own_message(target, condition);
         details
             .extend((!message.is_empty()).then(|| remark(TextTone::Warning, message.to_owned())));
     }
@@ -209,7 +224,14 @@ fn details(
         let text = format!("not confirmed for {}", length(span(confirmed.0, now)));
         details.push(remark(TextTone::Warning, text));
     }
-    details.extend(problem_rows(profile, status, target, &keys(profile, target), now));
+    details.extend(problem_rows(
+        profile,
+        status,
+        target,
+        &keys(profile, target),
+        operator_namespace,
+        now,
+    ));
     let behind = target
         .serving_generation
         .filter(|serving| status.observed_generation.is_some_and(|observed| *serving < observed));
@@ -233,8 +255,8 @@ fn details(
 
 fn cause(condition: Option<&Condition>, facts: &mut Vec<ReportFact>) {
     if let Some(condition) = condition {
-        facts.push(ReportFact::hidden("reason", &condition.reason));
-        facts.push(ReportFact::hidden("message", &condition.message));
+        facts.push(ReportFact::hidden("reason", condition.reason.as_str()));
+        facts.push(ReportFact::hidden("message", condition.message.as_str()));
     }
 }
 
@@ -255,7 +277,8 @@ mod tests {
 
     fn drawn(profiles: &[CacheProfile], width: usize) -> String {
         let terminal = TerminalLayout { width, ..TerminalLayout::default() };
-        render(&overview(profiles, fixtures::now()), ReportFormat::Text(terminal)).unwrap()
+        render(&overview(profiles, "NAMESPACE", fixtures::now()), ReportFormat::Text(terminal))
+            .unwrap()
     }
 
     #[test]
@@ -275,7 +298,8 @@ mod tests {
     fn the_lines_format_has_one_line_per_profile_target_and_problem() {
         let profiles =
             [fixtures::ready(), fixtures::warming(), fixtures::stalled(), fixtures::untouched()];
-        let text = render(&overview(&profiles, fixtures::now()), ReportFormat::Lines).unwrap();
+        let text = render(&overview(&profiles, "NAMESPACE", fixtures::now()), ReportFormat::Lines)
+            .unwrap();
         assert_eq!(text, include_str!("lines.golden"), "written:\n{text}");
     }
 
@@ -289,7 +313,7 @@ mod tests {
         };
         profile.status.as_mut().unwrap().targets[0].latency_milliseconds = Some(latency);
         let wide = render(
-            &overview(&[profile.clone()], fixtures::now()),
+            &overview(&[profile.clone()], "NAMESPACE", fixtures::now()),
             ReportFormat::Wide(TerminalLayout::default()),
         );
         let wide = wide.unwrap();
@@ -331,7 +355,7 @@ mod tests {
         for (reason, word) in [("Paused", "paused"), ("Plan", "planned")] {
             let mut profile = fixtures::ready();
             let conditions = &mut profile.status.as_mut().unwrap().conditions;
-            let ready = conditions.iter_mut().find(|found| found.type_ == "Ready").unwrap();
+            let ready = conditions.iter_mut().find(|condition| condition.type_ == "Ready").unwrap();
             "Unknown".clone_into(&mut ready.status);
             reason.clone_into(&mut ready.reason);
             let drawn = drawn(&[profile], 0);
@@ -359,14 +383,15 @@ mod tests {
         let profiles = [profile];
         let drawn = drawn(&profiles, 0);
         assert!(drawn.contains("not confirmed for 4 min 5 s\n"), "{drawn}");
-        let lines = render(&overview(&profiles, fixtures::now()), ReportFormat::Lines).unwrap();
+        let lines = render(&overview(&profiles, "NAMESPACE", fixtures::now()), ReportFormat::Lines)
+            .unwrap();
         assert!(lines.contains("lastConfirmedTime=2026-03-01T11:55:55Z"), "{lines}");
     }
 
     #[test]
     fn colours_do_not_change_the_text() {
         let terminal = TerminalLayout { width: 100, height: 0, has_colours: true };
-        let report = overview(&[fixtures::warming()], fixtures::now());
+        let report = overview(&[fixtures::warming()], "NAMESPACE", fixtures::now());
         let coloured = render(&report, ReportFormat::Text(terminal)).unwrap();
         assert!(coloured.contains("\u{1b}[32m"));
         let mut stripped = String::new();
@@ -381,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_bar_is_full_only_when_all_informers_are_synced() {
-        let of = |total, synced| {
+        let bar = |total, synced| {
             let mut profile = fixtures::ready();
             let target = &mut profile.status.as_mut().unwrap().targets[0];
             target.conditions.clear();
@@ -389,9 +414,9 @@ mod tests {
             let drawn = drawn(&[profile], 40);
             drawn.chars().filter(|c| "█░".contains(*c)).collect::<String>()
         };
-        assert_eq!(of(1000, 999), "█████████░");
-        assert_eq!(of(3, 3), "██████████");
-        assert_eq!(of(0, 0), "░░░░░░░░░░");
-        assert_eq!(of(3, -1), "░░░░░░░░░░");
+        assert_eq!(bar(1000, 999), "█████████░");
+        assert_eq!(bar(3, 3), "██████████");
+        assert_eq!(bar(0, 0), "░░░░░░░░░░");
+        assert_eq!(bar(3, -1), "░░░░░░░░░░");
     }
 }

@@ -10,23 +10,23 @@ use kubewarm_client::{ApiServerConnection, StreamConnector};
 use std::{io, sync::Arc, time::Duration};
 use tokio::{io::DuplexStream, time::timeout};
 
-/// Maximum number of pods in which kubewarm looks for a ready pod.
+/// Maximum number of pods of the Service in which kubewarm looks for a ready pod.
 const MAX_PODS: u32 = 100;
 /// Timeout for the kubelet to open a stream.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A port-forward to the admin port of a pod.
+/// A port-forward to the admin port of a pod, which serves probes, metrics and debug information.
 pub(super) struct AdminPortForward {
     /// The pod's name.
     pub(super) pod: String,
     pub(super) is_tls: bool,
-    /// The streams, or the reason why the kubelet opens none.
+    /// The streams of the port-forward, or the reason why the kubelet opens none.
     pub(super) streams: Result<StreamConnector, CommandError>,
 }
 
-/// Opens a port-forward to the first ready pod of `service`, with one stream per connection. No other process can use
-/// the streams. The function opens and closes a stream itself, so that a missing permission is an error of this
-/// function.
+/// Opens a port-forward to the first ready pod of the Service `name`, with one stream per
+/// connection. No other process can use the streams. The function opens and closes a stream itself,
+/// so that a missing permission is an error of this function.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub(super) struct AdminPortForward {
 pub(super) async fn open(
     connection: &ApiServerConnection,
     namespace: &str,
-    service: &str,
+    name: &str,
 ) -> Result<StreamConnector, CommandError> {
     let elsewhere = |error: CommandError| {
         CommandError::caused(
@@ -42,14 +42,14 @@ pub(super) async fn open(
             error,
         )
     };
-    let (found, pods) = ready_pods(connection, namespace, service).await.map_err(elsewhere)?;
+    let (service, pods) = ready_pods(connection, namespace, name).await.map_err(elsewhere)?;
     let (pod, port) =
-        destination(&found, &pods).ok_or_else(|| elsewhere(unready(namespace, service)))?;
+        destination(&service, &pods).ok_or_else(|| elsewhere(unready(namespace, name)))?;
     connect(connection, namespace, pod, port).await.map_err(elsewhere)
 }
 
-/// Opens a port-forward to the admin port of each ready pod of `service`. A pod without a container port `admin` is
-/// left out.
+/// Opens a port-forward to the admin port of each ready pod of `service`. A pod without a container
+/// port `admin` is left out.
 ///
 /// # Errors
 ///
@@ -73,15 +73,15 @@ pub(super) async fn open_admin_ports(
 async fn ready_pods(
     connection: &ApiServerConnection,
     namespace: &str,
-    service: &str,
+    name: &str,
 ) -> Result<(Service, Vec<Pod>), CommandError> {
     let client = connection.client();
-    let of_service = format!("service {service} in namespace {namespace:?}");
-    let found = Api::<Service>::namespaced(client.clone(), namespace).get(service).await;
-    let found = found.map_err(|error| unopened(&format!("get {of_service}"), error))?;
-    let selector = selector(&found).ok_or_else(|| {
+    let title = format!("service {name} in namespace {namespace:?}");
+    let service = Api::<Service>::namespaced(client.clone(), namespace).get(name).await;
+    let service = service.map_err(|error| unopened(&format!("get {title}"), error))?;
+    let selector = selector(&service).ok_or_else(|| {
         let error = io::Error::other("it has no selector");
-        unopened(&format!("find a pod of {of_service}"), error)
+        unopened(&format!("find a pod of {title}"), error)
     })?;
     let query = ListParams::default().limit(MAX_PODS).labels(&selector);
     let pods = Api::<Pod>::namespaced(client, namespace).list(&query).await;
@@ -89,7 +89,7 @@ async fn ready_pods(
         pods.map_err(|error| unopened(&format!("list pods in namespace {namespace:?}"), error))?;
     let mut ready: Vec<_> = pods.items.into_iter().filter(is_ready).collect();
     ready.sort_by_key(Pod::name_any);
-    Ok((found, ready))
+    Ok((service, ready))
 }
 
 async fn connect(
@@ -104,7 +104,8 @@ async fn connect(
     let probe = pod.stream().await.map_err(|error| {
         unopened(&format!("create pods/portforward in namespace {namespace:?}"), error)
     })?;
-    // No request uses this stream: an exec plugin can run before the first request, and the stream can end meanwhile.
+    // No request uses this stream, which only shows that the user can open a port-forward. An exec
+    // plugin can run before the first request, and the stream could end meanwhile.
     drop(probe);
     Ok(StreamConnector::new(move || {
         let pod = Arc::clone(&pod);
@@ -136,16 +137,16 @@ impl PodPort {
     }
 }
 
-/// Returns the label selector of the pods of `service`; `None` for a Service without a selector, because an empty label
-/// selector matches all pods.
+/// Returns the label selector of the pods of `service`; `None` for a Service without a selector,
+/// because an empty label selector matches all pods.
 fn selector(service: &Service) -> Option<String> {
     let labels = service.spec.as_ref()?.selector.as_ref().filter(|labels| !labels.is_empty())?;
     let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
     Some(labels.collect::<Vec<_>>().join(","))
 }
 
-/// Returns the name of the first of `pods`, and a port of that pod. The port is the target of the port `api` of
-/// `service`, or without `api` the target of the first port.
+/// Returns the name of the first of `pods`, and a port of that pod. The port is the target of the
+/// port `api` of `service`, or without `api` the target of the first port.
 fn destination(service: &Service, pods: &[Pod]) -> Option<(String, u16)> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     let is_api = |port: &&ServicePort| port.name.as_deref() == Some("api");
@@ -159,7 +160,8 @@ fn destination(service: &Service, pods: &[Pod]) -> Option<(String, u16)> {
     Some((pod.name_any(), number.try_into().ok()?))
 }
 
-/// Returns the port `admin` of a pod, and whether it serves TLS: then the container's liveness probe uses HTTPS.
+/// Returns the number of a pod's port `admin`, and whether this port serves TLS. kubewarm assumes
+/// TLS if the liveness probe of the port's container uses HTTPS.
 fn admin_port(pod: &Pod) -> Option<(u16, bool)> {
     let (container, port) = container_port(pod, "admin")?;
     let probe = container.liveness_probe.as_ref().and_then(|probe| probe.http_get.as_ref());
@@ -177,10 +179,9 @@ fn container_port<'a>(pod: &'a Pod, name: &str) -> Option<(&'a Container, i32)> 
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_ready = |type_: &str, status: &str| type_ == "Ready" && status == "True";
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     pod.metadata.deletion_timestamp.is_none()
-        && conditions.into_iter().any(|found| is_ready(&found.type_, &found.status))
+        && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 #[cfg(test)]
@@ -214,13 +215,14 @@ mod tests {
         })
     }
 
-    fn found(port: &Value, pods: &[Value]) -> Option<(String, u16)> {
+    fn find_destination(port: &Value, pods: &[Value]) -> Option<(String, u16)> {
         let pods: Vec<Pod> = serde_json::from_value(json!(pods)).unwrap();
         destination(&serde_json::from_value(service(port)).unwrap(), &pods)
     }
 
     fn shown(error: &CommandError) -> String {
-        let causes = std::iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
+        let causes =
+            std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
         causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
     }
 
@@ -228,13 +230,16 @@ mod tests {
     fn the_destination_is_the_first_pod_and_its_port() {
         let api = json!({ "name": "api", "port": 443, "targetPort": "api" });
         let pods = [pod("b", "True"), pod("c", "True")];
-        assert_eq!(found(&api, &pods), Some(("b".to_owned(), 8443)));
+        assert_eq!(find_destination(&api, &pods), Some(("b".to_owned(), 8443)));
         let number = json!({ "name": "api", "port": 443, "targetPort": 6443 });
-        assert_eq!(found(&number, &pods), Some(("b".to_owned(), 6443)));
-        assert_eq!(found(&json!({ "name": "x", "port": 1 }), &pods), Some(("b".to_owned(), 9)));
-        assert_eq!(found(&api, &[]), None);
+        assert_eq!(find_destination(&number, &pods), Some(("b".to_owned(), 6443)));
+        assert_eq!(
+            find_destination(&json!({ "name": "x", "port": 1 }), &pods),
+            Some(("b".to_owned(), 9))
+        );
+        assert_eq!(find_destination(&api, &[]), None);
         let unknown = json!({ "name": "api", "port": 443, "targetPort": "other" });
-        assert_eq!(found(&unknown, &pods), None);
+        assert_eq!(find_destination(&unknown, &pods), None);
     }
 
     #[test]
@@ -274,8 +279,9 @@ mod tests {
         ApiServerConnection::from_kubeconfig(kubeconfig, None, streams).unwrap()
     }
 
-    /// A fake API server with a Service and a pod, which is an HTTP server. In the namespace `closed`, the API server
-    /// forbids port-forwards. In the namespace `ending`, the first port-forward ends before the first request.
+    /// A fake API server with a Service and a pod, which is an HTTP server. In the namespace
+    /// `closed`, the API server forbids port-forwards. In the namespace `ending`, the first
+    /// port-forward ends before the first request.
     async fn api_server() -> ApiServerConnection {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
@@ -327,8 +333,8 @@ mod tests {
         socket.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
     }
 
-    /// Answers as the kubelet does: the first message of each channel is the port number. Then it ends the
-    /// stream, or answers each HTTP request on the data channel.
+    /// Answers as the kubelet does: the first message of each channel is the port number. Then it
+    /// ends the stream, or answers each HTTP request on the data channel.
     async fn serve(mut socket: TcpStream, head: &str, is_ending: bool) {
         let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
         let accept = derive_accept_key(key.as_bytes());
@@ -356,10 +362,11 @@ mod tests {
     #[tokio::test]
     async fn concurrent_requests_travel_through_streams_without_a_listener() {
         let streams = open(&api_server().await, "open", "kubewarm").await.unwrap();
-        // No DNS server resolves this host name, so the client can reach a server only through `streams`.
+        // No DNS server resolves this host name, so the client can reach a server only through
+        // `streams`.
         let client = connection("http://read-api.invalid", Some(streams)).client();
-        let (one, two) = tokio::join!(get(&client, "/one"), get(&client, "/two"));
-        for response in [one, two] {
+        let (first, second) = tokio::join!(get(&client, "/one"), get(&client, "/two"));
+        for response in [first, second] {
             assert_eq!(response.unwrap().status, 200);
         }
     }

@@ -34,7 +34,8 @@ pub(super) fn show_as(
     Ok(report.verdict)
 }
 
-/// Writes `text` to standard output and flushes it. Returns `Ok` if the reader, such as `head`, has closed the pipe.
+/// Writes `text` to standard output and flushes it. Returns `Ok` if the reader, such as `head`, has
+/// closed the pipe.
 ///
 /// # Errors
 ///
@@ -49,14 +50,14 @@ pub fn print(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a message for people to standard error, with control characters escaped. Ignores write errors, because the
-/// exit code also shows the command's result.
+/// Writes a message for people to standard error, with control characters escaped. Ignores write
+/// errors, because the exit code also shows the command's result.
 pub(super) fn tell(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", escape(line));
 }
 
-/// Returns the size and the colours of the terminal. Returns `None` if standard output is not a terminal, or if `TERM`
-/// is empty or `dumb`.
+/// Returns the size and the colours of the terminal. Returns `None` if standard output is not a
+/// terminal, or if `TERM` is empty or `dumb`.
 ///
 /// The environment variable `NO_COLOR` disables colours if it is not empty.
 pub(super) fn terminal() -> Option<TerminalLayout> {

@@ -7,21 +7,23 @@ use serde_json::Value;
 /// A profile from a file or a cluster, and its position in the input for error messages.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProfileDocument {
-    /// The profile's position, such as `document 2`, `document 2 of a.yaml` or `CacheProfile web -n shop`.
+    /// The profile's position, such as `document 2`, `document 2 of a.yaml` or
+    /// `CacheProfile web -n shop`.
     pub(super) at: String,
     /// The profile as parsed, before its validation.
     pub(super) profile: CacheProfile,
 }
 
-/// Returns the profiles in `text`, in file order, including the items of List documents. Skips documents that are not
-/// CacheProfiles.
+/// Returns the profiles in `text`, in file order, including the items of List documents. Skips
+/// documents that are not CacheProfiles.
 ///
 /// # Errors
 ///
-/// Returns position and cause of the first invalid document. A document is invalid if it is not YAML. A CacheProfile
-/// is also invalid if it has an API version other than `v1alpha1` or an invalid field.
+/// Returns position and cause of the first invalid document. A document is invalid if it is not
+/// YAML. A CacheProfile is also invalid if it has an API version other than `v1alpha1` or an
+/// invalid field.
 pub(super) fn profiles(text: &str) -> Result<Vec<ProfileDocument>, (String, CommandErrorSource)> {
-    let mut found = Vec::new();
+    let mut profiles = Vec::new();
     for (index, document) in split(text).iter().enumerate() {
         let at = format!("document {}", index + 1);
         let value: Value =
@@ -29,20 +31,19 @@ pub(super) fn profiles(text: &str) -> Result<Vec<ProfileDocument>, (String, Comm
         if let Some(items) = items(&value) {
             for (item, value) in items.iter().enumerate().filter(|(_, item)| is_profile(item)) {
                 let at = format!("{at}, items[{item}]");
-                match read(value, || serde_json::from_value(value.clone())) {
-                    Ok(profile) => found.push(ProfileDocument { at, profile }),
-                    Err(error) => return Err((at, error)),
-                }
+                let profile = read(value, || serde_json::from_value(value.clone()))
+                    .map_err(|error| (at.clone(), error))?;
+                profiles.push(ProfileDocument { at, profile });
             }
         } else if is_profile(&value) {
-            // The document is parsed a second time because the errors of `serde_saphyr` contain line and column.
-            match read(&value, || serde_saphyr::from_str(document)) {
-                Ok(profile) => found.push(ProfileDocument { at, profile }),
-                Err(error) => return Err((at, error)),
-            }
+            // The document is parsed a second time, because only `serde_saphyr` reports the line
+            // and column of an error.
+            let profile = read(&value, || serde_saphyr::from_str(document))
+                .map_err(|error| (at.clone(), error))?;
+            profiles.push(ProfileDocument { at, profile });
         }
     }
-    Ok(found)
+    Ok(profiles)
 }
 
 fn is_profile(value: &Value) -> bool {
@@ -53,15 +54,15 @@ fn group_of(value: &Value) -> Option<&str> {
     value["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group)
 }
 
-/// Returns the items of a List document, such as the output of `kubectl get -o yaml`. Returns `None` for any other
-/// document.
+/// Returns the items of a List document, such as the output of `kubectl get -o yaml`. Returns
+/// `None` for any other document.
 fn items(value: &Value) -> Option<&Vec<Value>> {
     let kind = value["kind"].as_str()?;
     (kind == "List" || kind == "CacheProfileList").then(|| value["items"].as_array()).flatten()
 }
 
-/// Checks the API version in `value`, a parsed document, and then returns the profile that `parse` creates from the
-/// same document.
+/// Checks the API version in `value`, a parsed document, and then returns the profile that `parse`
+/// creates from the same document.
 fn read<E: std::error::Error>(
     value: &Value,
     parse: impl FnOnce() -> Result<CacheProfile, E>,
@@ -76,17 +77,17 @@ fn read<E: std::error::Error>(
     parse().map_err(|error| unreadable(&error))
 }
 
-/// Returns an error with the same message as the parser error `error`, but without a cause. The message has several
-/// lines and quotes the file.
+/// Returns an error with the same message as the parser error `error`, but without a cause. The
+/// message has several lines and quotes the file.
 fn unreadable(error: &dyn std::error::Error) -> CommandErrorSource {
     error.to_string().into()
 }
 
-/// Splits `text` into YAML documents. Empty lines replace all lines of the file before a document, so that the
-/// document's error messages contain the line numbers of the file.
+/// Splits `text` into YAML documents. Empty lines replace all lines of the file before a document,
+/// so that the document's error messages contain the line numbers of the file.
 ///
-/// A line that is `---`, or begins with `---` and a space or tab, always separates documents. YAML does not allow
-/// such a line inside a document.
+/// A line that is `---`, or begins with `---` and a space or tab, always separates documents. YAML
+/// does not allow such a line inside a document.
 fn split(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for (number, line) in text.lines().enumerate() {
@@ -130,8 +131,11 @@ spec:
     }
 
     fn names(text: &str) -> Vec<(String, String)> {
-        let found = profiles(text).unwrap();
-        found.into_iter().map(|f| (f.at, f.profile.metadata.name.unwrap())).collect()
+        let documents = profiles(text).unwrap();
+        documents
+            .into_iter()
+            .map(|document| (document.at, document.profile.metadata.name.unwrap()))
+            .collect()
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Decides whether a profile is ready, and returns the reasons if it is not. The reasons can contain control
-//! characters from the cluster.
+//! Decides whether a profile is ready, and returns the reasons if it is not. The reasons can
+//! contain control characters from the cluster.
 
 use super::{
     report::CommandExitCode,
@@ -15,15 +15,16 @@ use std::time::Duration;
 
 /// Reason of the condition `Ready` if the profile's identity lacks a permission.
 pub(super) const PERMISSIONS_MISSING: &str = "PermissionsMissing";
-/// Reasons of problems in the status that a missing permission causes.
+/// Reasons of problems in the status that a missing permission causes. The output explains such
+/// problems by the missing permission.
 const DENIED: [&str; 2] = ["Forbidden", "TokenRequestDenied"];
 
 pub(super) const NO_STATUS: &str = "no status yet";
 /// Within this time, a running operator writes the first status of a new profile.
 const FIRST_STATUS: Duration = Duration::from_secs(30);
 
-/// Returns the message for a profile that has no status. For a profile older than 30 s, the message adds that the
-/// operator possibly does not run.
+/// Returns the message for a profile that has no status. For a profile older than 30 s, the message
+/// adds that the operator possibly does not run.
 pub(super) fn no_status(profile: &CacheProfile, now: Timestamp) -> &'static str {
     let created = profile.metadata.creation_timestamp.as_ref();
     if created.is_some_and(|created| span(created.0, now) > FIRST_STATUS) {
@@ -32,8 +33,8 @@ pub(super) fn no_status(profile: &CacheProfile, now: Timestamp) -> &'static str 
     NO_STATUS
 }
 
-/// Returns the exit code for the newest generation of `profile`. Ignores conditions that describe an earlier
-/// generation.
+/// Returns the exit code for the newest generation of `profile`. Ignores conditions that describe
+/// an earlier generation.
 pub(super) fn verdict(profile: &CacheProfile) -> CommandExitCode {
     if holds(profile, "Stalled", "True") {
         CommandExitCode::Failed
@@ -44,23 +45,25 @@ pub(super) fn verdict(profile: &CacheProfile) -> CommandExitCode {
     }
 }
 
-/// Whether the condition `type_` has the value `status` and describes the newest generation of `profile`.
+/// Whether the condition `type_` has `status` and describes the newest generation of `profile`.
 pub(super) fn holds(profile: &CacheProfile, type_: &str, status: &str) -> bool {
-    let Some(found) = &profile.status else { return false };
-    condition(&found.conditions, type_).is_some_and(|condition| {
-        let observed = condition.observed_generation.or(found.observed_generation);
+    let Some(CacheProfileStatus { conditions, observed_generation, .. }) = &profile.status else {
+        return false;
+    };
+    condition(conditions, type_).is_some_and(|condition| {
+        let observed = condition.observed_generation.or(*observed_generation);
         condition.status == status && observed >= profile.metadata.generation
     })
 }
 
-/// Returns the worst exit code of `profiles`. Returns [`CommandExitCode::Bad`] if `profiles` is empty, because missing
-/// profiles must not look ready.
+/// Returns the worst exit code of `profiles`. Returns [`CommandExitCode::Bad`] if `profiles` is
+/// empty, because missing profiles must not look ready.
 pub(super) fn worst(profiles: &[CacheProfile]) -> CommandExitCode {
     profiles.iter().map(verdict).max().unwrap_or(CommandExitCode::Bad)
 }
 
-/// Returns why `profile` is not ready: a line for the profile's condition, then lines for each unhealthy target and
-/// the target's problems.
+/// Returns why `profile` is not ready: a line for the profile's condition, then lines for each
+/// unhealthy target and the target's problems.
 pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
     let Some(status) = &profile.status else { return vec![no_status(profile, now).to_owned()] };
     let mut lines = Vec::new();
@@ -69,22 +72,23 @@ pub(super) fn lacking(profile: &CacheProfile, now: Timestamp) -> Vec<String> {
     }
     let unready = stalled_or_unready(status);
     lines.extend(unready.map(sentence));
-    let is_denied = unready.is_some_and(|found| found.reason == PERMISSIONS_MISSING);
+    let is_denied = unready.is_some_and(|condition| condition.reason == PERMISSIONS_MISSING);
     for target in status.targets.iter().filter(|target| unhealthy(target).is_some()) {
         if let Some(condition) = unreported(target) {
             let message = own_message(target, condition);
             lines.push(format!("{}: {}: {message}", target.name, condition.reason));
         }
-        // If the profile's condition already reports missing permissions, the lines of the targets do not repeat
-        // these permissions.
-        let is_new = |found: &&TargetProblem| !is_denied || missing_permission(found).is_none();
-        let problems = target.problems.iter().filter(is_new).map(problem);
+        // If the profile's condition already reports missing permissions, the lines of the targets
+        // do not repeat these permissions.
+        let is_new = |problem: &&TargetProblem| !is_denied || missing_permission(problem).is_none();
+        let problems = target.problems.iter().filter(is_new).map(format_problem);
         lines.extend(problems.map(|problem| format!("{}: {problem}", target.name)));
     }
     lines
 }
 
-/// Returns the condition `Stalled` if it is `True`. Otherwise returns the condition `Ready` if it is not `True`.
+/// Returns the condition `Stalled` if it is `True`. Otherwise returns the condition `Ready` if it
+/// is not `True`.
 pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Condition> {
     let is = |type_, bad: fn(&str) -> bool| {
         condition(&status.conditions, type_).filter(|condition| bad(&condition.status))
@@ -92,45 +96,48 @@ pub(super) fn stalled_or_unready(status: &CacheProfileStatus) -> Option<&Conditi
     is("Stalled", |status| status == "True").or_else(|| is("Ready", |status| status != "True"))
 }
 
-/// Returns the first of the target's conditions `Accepted`, `Warm` and `Fresh` that is not `True`. Each condition
-/// depends on the previous condition in this order.
+/// Returns the first of the target's conditions `Accepted`, `Warm` and `Fresh` that is not `True`.
+/// Each condition depends on the previous condition in this order, so the first condition shows the
+/// cause.
 pub(super) fn unhealthy(target: &TargetStatus) -> Option<&Condition> {
     ["Accepted", "Warm", "Fresh"].into_iter().find_map(|type_| {
         condition(&target.conditions, type_).filter(|condition| condition.status != "True")
     })
 }
 
-/// Returns the result of [`unhealthy`], or `None` if one of the target's problems has the same reason as this
-/// condition. The problem then describes the condition with more detail.
+/// Returns the result of [`unhealthy`], or `None` if one of the target's problems has the same
+/// reason as this condition. The problem then describes the condition with more detail.
 pub(super) fn unreported(target: &TargetStatus) -> Option<&Condition> {
-    // A target can have problems with both reasons in `DENIED`, but its condition `Warm` contains only one reason. A
-    // problem with either reason therefore describes the same failure as the condition.
+    // A target can have problems with both reasons in `DENIED`, but its condition `Warm` contains
+    // only one reason. A problem with either reason therefore describes the same failure as the
+    // condition.
     let is_same = |reason: &str, problem: &TargetProblem| {
         problem.reason == reason
             || DENIED.contains(&reason) && DENIED.contains(&problem.reason.as_str())
     };
-    let is_repeated = |reason: &str| target.problems.iter().any(|found| is_same(reason, found));
-    unhealthy(target).filter(|found| !is_repeated(&found.reason))
+    let is_repeated = |reason: &str| target.problems.iter().any(|problem| is_same(reason, problem));
+    unhealthy(target).filter(|condition| !is_repeated(&condition.reason))
 }
 
 /// Whether a problem of `target` reports a missing permission.
 pub(super) fn is_permission_missing(target: &TargetStatus) -> bool {
-    target.problems.iter().any(|found| missing_permission(found).is_some())
+    target.problems.iter().any(|problem| missing_permission(problem).is_some())
 }
 
-/// Returns the part of the message of `found` that names the missing permission, without the next step and the API
-/// server's message. Returns `None` if `found` reports another problem.
-pub(super) fn missing_permission(found: &TargetProblem) -> Option<&str> {
-    let message = found.message.as_deref().filter(|_| DENIED.contains(&found.reason.as_str()))?;
+/// Returns the part of the message of `problem` that names the missing permission, without the next
+/// step and the API server's message. Returns `None` if `problem` reports no missing permission.
+pub(super) fn missing_permission(problem: &TargetProblem) -> Option<&str> {
+    let message =
+        problem.message.as_deref().filter(|_| DENIED.contains(&problem.reason.as_str()))?;
     Some(without_next_step(message))
 }
 
-/// Returns the message of `condition` without the prefix that names `target`, because the output already contains the
-/// target's name.
+/// Returns the message of `condition` without the prefix that names `target`, because the output
+/// already contains the target's name.
 pub(super) fn own_message<'a>(target: &TargetStatus, condition: &'a Condition) -> &'a str {
     let message = condition.message.as_str();
-    // The message of a problem begins with the first prefix, and the message of an invalid field with the second
-    // prefix.
+    // The message of a problem begins with the first prefix, and the message of an invalid field
+    // with the second prefix.
     let prefixes = [format!("target {:?}: ", target.name), format!("targets[{}].", target.name)];
     prefixes.iter().find_map(|prefix| message.strip_prefix(prefix)).unwrap_or(message)
 }
@@ -141,18 +148,19 @@ pub(super) fn sentence(condition: &Condition) -> String {
 }
 
 /// Formats a problem of a target as `namespace: Reason: object: message`, without empty parts.
-pub(super) fn problem(problem: &TargetProblem) -> String {
+fn format_problem(problem: &TargetProblem) -> String {
     let TargetProblem { namespace, reason, object, message, .. } = problem;
     joined([&**namespace, reason, object, message.as_deref().unwrap_or_default()])
 }
 
-/// Formats `found` as [`problem`] does, and adds the time until the operator's next attempt.
-pub(super) fn problem_and_next_try(found: &TargetProblem, now: Timestamp) -> String {
-    let next = found
+/// Formats `problem` as [`format_problem`] does, and adds the time until the operator's next
+/// attempt.
+pub(super) fn problem_and_next_try(problem: &TargetProblem, now: Timestamp) -> String {
+    let next = problem
         .next_retry_time
         .as_ref()
         .map_or_else(String::new, |next| format!("; next try in {}", length(span(now, next.0))));
-    problem(found) + &next
+    format_problem(problem) + &next
 }
 
 fn joined<const N: usize>(parts: [&str; N]) -> String {

@@ -21,8 +21,9 @@ use std::{
 
 #[derive(Clone, Debug, Args)]
 pub struct OperatorNamespaceArgs {
-    /// Namespace in which kubewarm is installed [default: kubewarm-system; no default for grants and credentials].
-    /// Commands that use a cluster read the operator's settings from its Deployment.
+    /// Namespace in which kubewarm is installed [default: kubewarm-system; no default for grants
+    /// and credentials]. Commands that use a cluster read the operator's settings from its
+    /// Deployment.
     #[arg(
         long,
         env = "KUBEWARM_OPERATOR_NAMESPACE",
@@ -43,8 +44,8 @@ impl OperatorNamespaceArgs {
         self.operator_namespace.is_some()
     }
 
-    /// Fails unless the user named the operator namespace. Where kubewarm runs in another namespace, any user could own
-    /// the default namespace.
+    /// Fails unless the user named the operator namespace. If kubewarm runs in another namespace,
+    /// any user could own the default namespace and receive the permissions or credentials.
     ///
     /// # Errors
     ///
@@ -59,8 +60,9 @@ impl OperatorNamespaceArgs {
         )))
     }
 
-    /// Returns the operator namespace for printed commands: the name, or the placeholder `NAMESPACE` if the user did
-    /// not name it. The default would become a name that the user did not choose.
+    /// Returns the operator namespace for printed commands. If the user did not name it, returns
+    /// the placeholder `NAMESPACE`, so that the user does not run a command with a default
+    /// namespace that nobody chose.
     pub(super) fn shown(&self) -> &str {
         self.operator_namespace.as_deref().unwrap_or("NAMESPACE")
     }
@@ -75,7 +77,8 @@ pub struct ProfileSourceArgs {
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub file: Option<PathBuf>,
 
-    /// Namespace of the profile [default: the context's]; with -f, of profiles that have none [default: default].
+    /// Namespace of the profile [default: the context's]; with -f, of profiles that have none
+    /// [default: default].
     #[arg(short, long)]
     pub namespace: Option<String>,
 
@@ -91,7 +94,8 @@ pub struct OperatorArgs {
     #[command(flatten)]
     pub operator_namespace: OperatorNamespaceArgs,
 
-    /// Namespaces whose profiles the operator runs, separated by commas [default: as in its Deployment, else all].
+    /// Namespaces whose profiles the operator runs, separated by commas [default: as in its
+    /// Deployment, else all].
     #[arg(
         long,
         env = "KUBEWARM_WATCH_NAMESPACES",
@@ -114,25 +118,25 @@ impl ProfileSourceArgs {
     /// Reads the selected profiles. For a file it sends no request.
     pub(super) async fn read(&self) -> Result<Vec<ProfileDocument>, CommandError> {
         let Some(file) = self.file.as_deref() else {
-            return self.named().await.map(|one| vec![one]);
+            return self.fetch().await.map(|document| vec![document]);
         };
         let text = self::file(file)?;
         let of_file = |at: String| format!("{at} of {}", shown(file));
-        let mut found =
+        let mut documents =
             profiles(&text).map_err(|(at, source)| CommandError::unusable(&of_file(at), source))?;
-        if found.is_empty() {
+        if documents.is_empty() {
             let (file, group, version) = (shown(file), v1alpha1::GROUP, v1alpha1::VERSION);
             return Err(CommandError::new(format!(
                 "{file} holds no CacheProfile of {group}/{version}"
             )));
         }
-        for one in &mut found {
-            one.at = of_file(std::mem::take(&mut one.at));
+        for document in &mut documents {
+            document.at = of_file(std::mem::take(&mut document.at));
         }
-        Ok(found)
+        Ok(documents)
     }
 
-    async fn named(&self) -> Result<ProfileDocument, CommandError> {
+    async fn fetch(&self) -> Result<ProfileDocument, CommandError> {
         let cluster = self.connection.connect()?;
         let source =
             ProfileSelection::of(&cluster, self.namespace.as_deref(), self.name.as_deref());
@@ -140,8 +144,8 @@ impl ProfileSourceArgs {
         Ok(ProfileDocument { at: format!("CacheProfile {}", source.title()), profile })
     }
 
-    /// Validates a profile. The operator namespace and the watched namespaces in `operator` limit the scopes of
-    /// targets.
+    /// Validates a profile. The operator namespace and the watched namespaces in `operator` limit
+    /// the scopes of targets.
     pub(super) fn check(
         &self,
         mut profile: CacheProfile,

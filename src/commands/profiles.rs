@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use std::{convert::Infallible, fmt::Debug, ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
-/// Interval of lists if the user has no permission to watch profiles. `follow` also calls its callback at this
-/// interval while no profile changes.
+/// Interval of lists if the user has no permission to watch profiles. `follow` also calls its
+/// callback at this interval while no profile changes, so that printed durations advance.
 const POLL: Duration = Duration::from_secs(1);
-/// Delay after a failed list.
+/// Delay from a failed list of profiles to the next list.
 const RETRY: Duration = Duration::from_secs(3);
-/// Maximum number of profiles per page of a list. One status with RBAC manifests can have 256 KiB, so a page can have
-/// 25 MiB.
+/// Maximum number of profiles per page of a list. One status with RBAC manifests can have 256 KiB,
+/// so a page can have 25 MiB.
 const PAGE: u32 = 100;
 
 /// Selects one profile, all profiles of a namespace, or all profiles of the cluster.
@@ -39,13 +39,14 @@ pub(super) struct ProfileSelection {
 pub(super) struct ProfileListState {
     /// Sorted by namespace and name.
     pub(super) profiles: Vec<CacheProfile>,
-    /// Error of the last request, or `None` if that request succeeded. After an error, `profiles` can be outdated.
+    /// Error of the last request, or `None` if that request succeeded. After an error, `profiles`
+    /// can be outdated.
     pub(super) trouble: Option<String>,
 }
 
 impl ProfileSelection {
-    /// Selects the profile `name`. Without a name, selects all profiles of `namespace`, or else of the namespace in
-    /// the kubeconfig's current context. This function sends no request.
+    /// Selects the profile `name`. Without a name, selects all profiles of `namespace`, or else of
+    /// the namespace in the kubeconfig's current context. This function sends no request.
     pub(super) fn of(
         cluster: &ApiServerConnection,
         namespace: Option<&str>,
@@ -61,8 +62,8 @@ impl ProfileSelection {
         Self { api: Api::all(cluster.client()), name: None, place }
     }
 
-    /// Returns the selection for messages: `NAME -n NAMESPACE` for one profile, or the namespace for several
-    /// profiles.
+    /// Returns the selection for messages: `NAME -n NAMESPACE` for one profile, or the namespace
+    /// for several profiles.
     pub(super) fn title(&self) -> String {
         match &self.name {
             Some(name) => title(name, &self.place),
@@ -89,8 +90,8 @@ impl ProfileSelection {
         CommandError::new(format!("{}; `kubewarm status -A` shows all", self.nothing()))
     }
 
-    /// Returns metadata and status of `profiles`, without the spec. The result is one object if the user named a
-    /// profile, and otherwise a `v1` List.
+    /// Returns metadata and status of `profiles`, without the spec. The result is one object if the
+    /// user named a profile, and otherwise a `v1` List.
     pub(super) fn document(&self, profiles: &[CacheProfile]) -> Value {
         match profiles {
             [profile] if self.name.is_some() => item(profile),
@@ -101,14 +102,16 @@ impl ProfileSelection {
         }
     }
 
-    /// Reads the profiles, sorted by namespace and name. A profile that does not exist is not an error.
+    /// Reads the profiles, sorted by namespace and name. A profile that does not exist is not an
+    /// error.
     ///
     /// # Errors
     ///
     /// [`CommandError`] if a request fails, or if kubewarm's CRD is not installed.
     pub(super) async fn fetch(&self) -> Result<Vec<CacheProfile>, CommandError> {
         let failed = |error| {
-            // A list gets 404 only if the API server does not serve CacheProfiles, so the CRD is not installed.
+            // A list gets 404 only if the API server does not serve CacheProfiles, so the CRD is
+            // not installed.
             if is_unknown(&error) {
                 return CommandError::not_installed();
             }
@@ -116,8 +119,8 @@ impl ProfileSelection {
         };
         if let Some(name) = &self.name {
             return match self.api.get_opt(name).await {
-                // For one object, 404 means that the object or the CRD is missing. The following list returns 404
-                // only if the CRD is missing.
+                // For one object, 404 means that the object or the CRD is missing. The following
+                // list returns 404 only if the CRD is missing.
                 Ok(None) => match self.api.list(&ListParams::default().limit(1)).await {
                     Err(error) if is_unknown(&error) => Err(CommandError::not_installed()),
                     _ => Ok(Vec::new()),
@@ -132,20 +135,22 @@ impl ProfileSelection {
         Ok(profiles)
     }
 
-    /// Keeps `seen` current with a watch, or with a list every second if the user has no permission to watch. Calls
-    /// `each` immediately, after each change and after each second without a change, until `each` returns `Break`.
+    /// Keeps `seen` current with a watch, or with a list every second if the user has no permission
+    /// to watch. Calls `each` immediately, after each change and after each second without a
+    /// change, until `each` returns `Break`.
     ///
-    /// After each error, starts a new watch. kube's watcher would instead repeat an expired resource version.
+    /// After each error, starts a new watch. kube's watcher would instead repeat a request with an
+    /// expired resource version without end.
     pub(super) async fn follow<B>(
         &self,
         seen: &mut ProfileListState,
         mut each: impl FnMut(&ProfileListState) -> ControlFlow<B>,
     ) -> ControlFlow<B, Infallible> {
         each(seen)?;
-        let mut may_watch = true;
+        let mut can_watch = true;
         loop {
-            if may_watch {
-                may_watch = self.watch(seen, &mut each).await?;
+            if can_watch {
+                can_watch = self.watch(seen, &mut each).await?;
             }
             let pause = match each_second(self.fetch(), seen, &mut each).await? {
                 Ok(profiles) => {
@@ -164,8 +169,8 @@ impl ProfileSelection {
         }
     }
 
-    /// Watches the selected profiles until the first error. Returns false if the API server rejects the watch with
-    /// 401, 403 or 405.
+    /// Watches the selected profiles until the first error. Returns false if the API server rejects
+    /// the watch with 401, 403 or 405.
     async fn watch<B>(
         &self,
         seen: &mut ProfileListState,
@@ -196,7 +201,8 @@ impl ProfileSelection {
     }
 }
 
-/// Waits for `work`, and calls `each` every second until `work` is complete. Returns early if `each` returns `Break`.
+/// Waits for `work`, and calls `each` every second until `work` is complete. Returns early if
+/// `each` returns `Break`.
 async fn each_second<B, T>(
     work: impl Future<Output = T>,
     seen: &ProfileListState,

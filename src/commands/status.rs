@@ -6,12 +6,13 @@ use super::{
     output::OutputArgs,
     overview::overview,
     print::{print, show, show_as, tell, terminal},
+    profile_source::OperatorNamespaceArgs,
     profiles::{ProfileListState, ProfileSelection},
     report::{
         CommandExitCode, CommandReport, ReportFact, ReportFormat, ReportRow, ReportSection,
         TerminalLayout, TextTone, render,
     },
-    target::target,
+    target_report::target,
 };
 use clap::Args;
 use jiff::Timestamp;
@@ -47,29 +48,33 @@ pub struct StatusArgs {
     pub watch: bool,
 
     #[command(flatten)]
+    pub operator: OperatorNamespaceArgs,
+
+    #[command(flatten)]
     pub output: OutputArgs,
 
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
 
-/// Moves the cursor to the top left. `status --watch` writes over the previous screen, because a cleared screen would
-/// flicker.
+/// Terminal sequence that moves the cursor to the top left. `status --watch` writes over the
+/// previous screen, because a cleared screen would flicker.
 const HOME: &str = "\u{1b}[H";
-/// Clears from the cursor to the end of the line.
+/// Terminal sequence that clears from the cursor to the end of the line.
 const CLEAR_LINE: &str = "\u{1b}[K";
-/// Clears from the cursor to the end of the screen.
+/// Terminal sequence that clears from the cursor to the end of the screen.
 const CLEAR_BELOW: &str = "\u{1b}[J";
-/// Clears the screen.
+/// Terminal sequence that clears the screen.
 const CLEAR: &str = "\u{1b}[2J";
 
-/// Prints profiles once, or with `--watch` until the process is interrupted. `clock` returns the current time.
+/// Prints profiles once, or with `--watch` until the process is interrupted. `clock` returns the
+/// current time.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no kubeconfig, a request fails, the profile or target does not exist, or the output
-/// cannot be written. With `--watch`, only a failure of the first request is an error; the output shows later
-/// failures.
+/// [`CommandError`] if there is no kubeconfig, a request fails, the profile or target does not
+/// exist, or the output cannot be written. With `--watch`, only a failure of the first request is
+/// an error; the output shows later failures.
 pub async fn status(
     args: StatusArgs,
     clock: fn() -> Timestamp,
@@ -81,17 +86,19 @@ pub async fn status(
         ProfileSelection::of(&cluster, args.namespace.as_deref(), args.name.as_deref())
     };
     let profiles = source.fetch().await?;
+    let operator_namespace = args.operator.shown();
     if args.name.is_some() && profiles.is_empty() && !args.watch {
         return Err(source.not_found());
     }
     if let (Some(name), [profile]) = (&args.target, &profiles[..]) {
-        return show(&target(profile, name, clock())?, args.output.format);
+        return show(&target(profile, name, operator_namespace, clock())?, args.output.format);
     }
     if args.watch {
-        return follow(&source, ProfileListState { profiles, trouble: None }, clock).await;
+        let seen = ProfileListState { profiles, trouble: None };
+        return follow(&source, seen, operator_namespace, clock).await;
     }
     let data = source.document(&profiles);
-    let report = CommandReport { data, ..overview(&profiles, clock()) };
+    let report = CommandReport { data, ..overview(&profiles, operator_namespace, clock()) };
     if args.output.format.is_some() {
         return show(&report, args.output.format);
     }
@@ -104,11 +111,12 @@ pub async fn status(
     }
 }
 
-/// Draws the current profiles on a terminal after each change. Prints only new lines if the output is not a terminal.
-/// Returns when the output cannot be written.
+/// Draws the current profiles on a terminal after each change. Prints only new lines if the output
+/// is not a terminal. Returns when the output cannot be written.
 async fn follow(
     source: &ProfileSelection,
     mut seen: ProfileListState,
+    operator_namespace: &str,
     clock: fn() -> Timestamp,
 ) -> Result<CommandExitCode, CommandError> {
     let (nothing, mut printed) = (source.nothing(), HashSet::new());
@@ -116,7 +124,7 @@ async fn follow(
         print(CLEAR)?;
     }
     let mut draw = |seen: &ProfileListState| {
-        let report = current(seen, &nothing, clock());
+        let report = current(seen, &nothing, operator_namespace, clock());
         print(&match terminal() {
             Some(terminal) => screen(&report, terminal)?,
             None => news(&report, &mut printed)?,
@@ -131,12 +139,17 @@ async fn follow(
     Err(error)
 }
 
-fn current(seen: &ProfileListState, nothing: &str, now: Timestamp) -> CommandReport {
+fn current(
+    seen: &ProfileListState,
+    nothing: &str,
+    operator_namespace: &str,
+    now: Timestamp,
+) -> CommandReport {
     let remark = |text: String, key, value: &str| {
         let fact = ReportFact::new(TextTone::Warning, text).named(key, value);
         ReportSection { head: ReportRow::of(vec![fact]), rows: Vec::new() }
     };
-    let mut report = overview(&seen.profiles, now);
+    let mut report = overview(&seen.profiles, operator_namespace, now);
     if seen.profiles.is_empty() {
         report.sections.push(remark(nothing.to_owned(), "message", nothing));
     }
@@ -146,7 +159,8 @@ fn current(seen: &ProfileListState, nothing: &str, now: Timestamp) -> CommandRep
     report
 }
 
-/// Returns one screen of output. If some lines do not fit, the last line contains the number of hidden lines.
+/// Returns one screen of output. If some lines do not fit, the last line contains the number of
+/// hidden lines.
 fn screen(report: &CommandReport, terminal: TerminalLayout) -> Result<String, CommandError> {
     let drawn = render(report, ReportFormat::Text(terminal))?;
     let count = drawn.lines().count();
@@ -158,14 +172,14 @@ fn screen(report: &CommandReport, terminal: TerminalLayout) -> Result<String, Co
         screen.extend([line, CLEAR_LINE, "\n"]);
     }
     if count > shown {
-        let more = (count - shown).to_string();
-        screen.extend(["… ", &more, " more lines", CLEAR_LINE, "\n"]);
+        let hidden = (count - shown).to_string();
+        screen.extend(["… ", &hidden, " more lines", CLEAR_LINE, "\n"]);
     }
     Ok(screen + CLEAR_BELOW)
 }
 
-/// Returns the lines of `report` that are not in `printed`, the previous output. Afterwards `printed` contains the
-/// lines of `report`.
+/// Returns the lines of `report` that are not in `printed`, the previous output. Afterwards
+/// `printed` contains the lines of `report`.
 fn news(report: &CommandReport, printed: &mut HashSet<String>) -> Result<String, CommandError> {
     let lines = render(report, ReportFormat::Lines)?;
     let new = lines.lines().filter(|line| !printed.contains(*line));
@@ -182,7 +196,7 @@ mod tests {
     fn only_changed_lines_are_printed_again() {
         let mut printed = HashSet::new();
         let mut news = |seen: &ProfileListState| {
-            super::news(&current(seen, "none", fixtures::now()), &mut printed).unwrap()
+            super::news(&current(seen, "none", "ops", fixtures::now()), &mut printed).unwrap()
         };
         let mut seen = ProfileListState { profiles: vec![fixtures::warming()], trouble: None };
         assert_eq!(news(&seen).lines().count(), 7);
@@ -203,7 +217,7 @@ mod tests {
             profiles: vec![fixtures::warming(), fixtures::ready()],
             trouble: Some("away".to_owned()),
         };
-        let report = current(&seen, "none", fixtures::now());
+        let report = current(&seen, "none", "ops", fixtures::now());
         for height in 1..20 {
             let terminal = TerminalLayout { width: 60, height, has_colours: false };
             let drawn = screen(&report, terminal).unwrap();

@@ -20,7 +20,8 @@ pub(super) fn grouped(number: impl TryInto<i64>) -> String {
     text
 }
 
-/// Formats a duration with at most two units, rounded down: `340 ms`, `2.4 s`, `3 min 5 s`, `2 h 4 min`.
+/// Formats a duration with at most two units, rounded down: `340 ms`, `2.4 s`, `3 min 5 s`,
+/// `2 h 4 min`.
 pub(super) fn length(length: Duration) -> String {
     let (millis, seconds) = (length.as_millis(), length.as_secs());
     match seconds {
@@ -45,8 +46,8 @@ pub(super) fn span(from: Timestamp, to: Timestamp) -> Duration {
     to.duration_since(from).try_into().unwrap_or_default()
 }
 
-/// Wraps `text` at spaces into lines of at most `width` characters, and splits words that are longer than a line. A
-/// width below 20 sets no limit, because shorter lines are unreadable.
+/// Wraps `text` at spaces into lines of at most `width` characters, and splits words that are
+/// longer than a line. A width below 20 sets no limit, because shorter lines are unreadable.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     if width < 20 {
         return vec![text.to_owned()];
@@ -54,13 +55,13 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text.trim();
     while let Some((beyond, _)) = rest.char_indices().nth(width) {
-        // The search for a space includes the character after the line. If that character is a space, the line is not
-        // shortened.
+        // The search for a space includes the character after the line. If that character is a
+        // space, the whole line fits, and the text is split there.
         let upto = rest.get(..=beyond).or_else(|| rest.get(..beyond)).unwrap_or(rest);
         let at = upto.rfind(' ').filter(|at| *at > 0).unwrap_or(beyond);
-        let (line, more) = rest.split_at(at);
+        let (line, tail) = rest.split_at(at);
         lines.push(line.trim_end().to_owned());
-        rest = more.trim_start();
+        rest = tail.trim_start();
     }
     lines.push(rest.to_owned());
     lines

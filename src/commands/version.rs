@@ -3,11 +3,11 @@
 use super::{
     CommandError,
     cluster::ConnectionArgs,
-    operator_settings::{deployments, version_of},
+    operator_installation::{deployments, version_of},
     output::OutputArgs,
     print::{show, tell},
     profile_source::OperatorNamespaceArgs,
-    report::{CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, TextTone},
+    report::{CommandExitCode, CommandReport, ReportRow, ReportSection, RowMark},
 };
 use clap::Args;
 use k8s_openapi::{
@@ -45,19 +45,19 @@ pub struct VersionArgs {
 pub(super) struct Version {
     title: &'static str,
     key: &'static str,
-    found: Result<String, String>,
+    number: Result<String, String>,
 }
 
 /// # Errors
 ///
-/// [`CommandError`] if the output cannot be written. If the API server does not answer, the function returns
-/// [`CommandExitCode::Bad`] instead of an error.
+/// [`CommandError`] if the output cannot be written. If the API server does not answer, the
+/// function returns [`CommandExitCode::Bad`] instead of an error.
 pub async fn version(args: &VersionArgs) -> Result<CommandExitCode, CommandError> {
-    let of_servers = if args.client { Ok(Vec::new()) } else { connect(args).await };
+    let servers = if args.client { Ok(Vec::new()) } else { connect(args).await };
     let mut versions = vec![of_client()];
-    let trouble = match of_servers {
-        Ok(of_servers) => {
-            versions.extend(of_servers);
+    let trouble = match servers {
+        Ok(servers) => {
+            versions.extend(servers);
             None
         }
         Err(error) => Some(error),
@@ -71,18 +71,18 @@ pub async fn version(args: &VersionArgs) -> Result<CommandExitCode, CommandError
 }
 
 pub(super) fn of_client() -> Version {
-    let found = Ok(env!("CARGO_PKG_VERSION").to_owned());
-    Version { title: "Client Version", key: "clientVersion", found }
+    let number = Ok(env!("CARGO_PKG_VERSION").to_owned());
+    Version { title: "Client Version", key: "clientVersion", number }
 }
 
 async fn connect(args: &VersionArgs) -> Result<Vec<Version>, CommandError> {
     let client = args.connection.connect()?.client();
-    let found = of_servers(&client, args.operator_namespace.name()).await;
-    found.map_err(|fault| CommandError::caused("the API server did not answer", fault))
+    let versions = of_servers(&client, args.operator_namespace.name()).await;
+    versions.map_err(|fault| CommandError::caused("the API server did not answer", fault))
 }
 
-/// Returns the versions of the operator in `namespace` and of the API server. If the user has no permission to read a
-/// version, the result contains the reason instead.
+/// Returns the versions of the operator in `namespace` and of the API server. If the user has no
+/// permission to read a version, the result contains the reason instead.
 async fn of_servers(client: &Client, namespace: &str) -> Result<Vec<Version>, RequestFault> {
     let kubernetes = match get(client, "/version").await.and_then(|answer| answer.json()) {
         Ok(KubernetesVersion { git_version, .. }) => Ok(git_version),
@@ -91,10 +91,10 @@ async fn of_servers(client: &Client, namespace: &str) -> Result<Vec<Version>, Re
     };
     let operator = deployments(client, namespace).await;
     let operator = operator.map_err(|fault| fault.to_string());
-    let operator = operator.and_then(|found| of_operator(&found, namespace));
+    let operator = operator.and_then(|deployments| of_operator(&deployments, namespace));
     Ok(vec![
-        Version { title: "Server Version", key: "serverVersion", found: operator },
-        Version { title: "Kubernetes Version", key: "kubernetesVersion", found: kubernetes },
+        Version { title: "Server Version", key: "serverVersion", number: operator },
+        Version { title: "Kubernetes Version", key: "kubernetesVersion", number: kubernetes },
     ])
 }
 
@@ -110,14 +110,14 @@ fn of_operator(deployments: &[Deployment], namespace: &str) -> Result<String, St
 }
 
 pub(super) fn report(versions: &[Version]) -> CommandReport {
-    let text = |Version { title, found, .. }: &Version| match found {
-        Ok(version) => format!("{title}: {version}"),
+    let text = |Version { title, number, .. }: &Version| match number {
+        Ok(number) => format!("{title}: {number}"),
         Err(reason) => format!("{title}: unknown ({reason})"),
     };
-    let row = |version| ReportRow::of(vec![ReportFact::new(TextTone::Plain, text(version))]);
+    let row = |version| ReportRow::marked(RowMark::Plain, text(version));
     let rows = versions.iter().map(row).collect();
-    let known = versions.iter().filter_map(|Version { key, found, .. }| {
-        Some(((*key).to_owned(), json!({ "version": found.as_ref().ok()? })))
+    let known = versions.iter().filter_map(|Version { key, number, .. }| {
+        Some(((*key).to_owned(), json!({ "version": number.as_ref().ok()? })))
     });
     let data = Value::Object(known.collect());
     CommandReport {
@@ -137,8 +137,8 @@ mod tests {
     use kube::client::Body;
     use std::convert::Infallible;
 
-    /// A fake API server that answers `/version` with the status code `version`, and requests for Deployments in
-    /// namespace `ops` with the status code `deployments`.
+    /// A fake API server that answers `/version` with the status code `version`, and requests for
+    /// Deployments in namespace `ops` with the status code `deployments`.
     fn api_server(version: u16, deployments: u16) -> Client {
         let labels = |version: &str| json!({ "app.kubernetes.io/version": version });
         let deployment = |version| json!({ "metadata": { "labels": labels(version) } });

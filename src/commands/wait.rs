@@ -1,5 +1,5 @@
-//! The command `wait` waits until a condition of a profile has a status. After its timeout, it prints why the
-//! condition lacks that status.
+//! The command `wait` waits until a condition of a profile has a status. After its timeout, it
+//! prints why the condition lacks that status.
 
 use super::{
     CommandError,
@@ -37,8 +37,8 @@ pub struct WaitArgs {
     #[arg(short, long)]
     pub namespace: Option<String>,
 
-    /// Condition of the newest generation: condition=TYPE or condition=TYPE=STATUS, with True as default status. TYPE
-    /// is one of Ready, Accepted, Authorized, Warm, Fresh, WithinLimits,
+    /// Condition of the newest generation: condition=TYPE or condition=TYPE=STATUS, with True as
+    /// default status. TYPE is one of Ready, Accepted, Authorized, Warm, Fresh, WithinLimits,
     /// WarmupDeadlineMet and Stalled.
     #[arg(
         long = "for",
@@ -87,8 +87,9 @@ fn condition_wait(text: &str) -> Result<AwaitedCondition, String> {
 }
 
 impl AwaitedCondition {
-    /// Returns `Good` if the condition has the status that `--for` names. Returns `Failed` if the profile is stalled,
-    /// because only an edit of the profile can help. Otherwise returns `Bad`, and `wait` continues.
+    /// Returns `Good` if the condition has the status that `--for` names. Returns `Failed` if the
+    /// profile is stalled, because only an edit of the profile can help. Otherwise returns `Bad`,
+    /// and `wait` continues.
     fn verdict(self, profile: &CacheProfile) -> CommandExitCode {
         if holds(profile, self.type_, self.status) {
             CommandExitCode::Good
@@ -99,22 +100,22 @@ impl AwaitedCondition {
         }
     }
 
-    /// Returns the current status of the condition as text. Returns `None` for `Ready`, because [`lacking`] explains
-    /// that condition.
+    /// Returns the current status of the condition as text. Returns `None` for the condition
+    /// `Ready`, because [`lacking`] already explains why the profile is not ready.
     fn current(self, profile: &CacheProfile) -> Option<String> {
         let status = profile.status.as_ref().filter(|_| self.type_ != "Ready")?;
-        let found = condition(&status.conditions, self.type_)?;
-        Some(format!("{} is {}: {}", self.type_, found.status, sentence(found)))
+        let condition = condition(&status.conditions, self.type_)?;
+        Some(format!("{} is {}: {}", self.type_, condition.status, sentence(condition)))
     }
 }
 
-/// Waits until the condition has the status that `--for` names, the profile needs an edit, or the timeout expires,
-/// and prints the outcome. `clock` returns the current time.
+/// Waits until the condition has the status that `--for` names, the profile needs an edit, or the
+/// timeout expires, and prints the outcome. `clock` returns the current time.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no kubeconfig, or if the first request fails. After later failures, `wait` sends the
-/// request again.
+/// [`CommandError`] if there is no kubeconfig, or if the first request fails. After later failures,
+/// `wait` sends the request again.
 pub async fn wait(
     args: WaitArgs,
     clock: fn() -> Timestamp,
@@ -132,8 +133,8 @@ pub async fn wait(
         seen = ProfileListState { profiles: source.fetch().await?, trouble: None };
         let ControlFlow::Break(()) = source
             .follow(&mut seen, |now| {
-                let found = now.profiles.first().map(|profile| args.until.verdict(profile));
-                if found.is_some_and(|found| found != CommandExitCode::Bad) {
+                let verdict = now.profiles.first().map(|profile| args.until.verdict(profile));
+                if verdict.is_some_and(|verdict| verdict != CommandExitCode::Bad) {
                     return ControlFlow::Break(());
                 }
                 let missing = missing(&args, &source, now, clock());
@@ -155,8 +156,8 @@ pub async fn wait(
     conclude(&args, &source, &seen, waited, clock())
 }
 
-/// Prints the outcome of the wait. `waited` is the timeout if the timeout has expired, and otherwise `None`. With
-/// text output, the reasons go to standard error.
+/// Prints the outcome of the wait. `waited` is the timeout if the timeout has expired, and
+/// otherwise `None`. With text output, the reasons go to standard error.
 fn conclude(
     args: &WaitArgs,
     source: &ProfileSelection,
@@ -166,24 +167,24 @@ fn conclude(
 ) -> Result<CommandExitCode, CommandError> {
     let (output, until) = (args.output.format, args.until);
     let profile = seen.profiles.first();
-    let found = profile.map_or(CommandExitCode::Bad, |profile| until.verdict(profile));
+    let code = profile.map_or(CommandExitCode::Bad, |profile| until.verdict(profile));
     let AwaitedCondition { type_, status } = until;
     let title = source.title();
     let condition = format!("{title}: condition {type_}");
-    let outcome = match (found, waited) {
+    let outcome = match (code, waited) {
         (CommandExitCode::Good, _) => format!("{condition} is {status}{}", summary(profile)),
         (CommandExitCode::Failed, _) => format!("{title} needs an edit"),
         (_, None) => format!("{condition} is not {status}"),
         (_, Some(waited)) => format!("{condition} is not {status} after {}", length(waited)),
     };
     let missing =
-        if found == CommandExitCode::Good { Vec::new() } else { missing(args, source, seen, now) };
-    let verdict = if found == CommandExitCode::Bad && waited.is_some() {
+        if code == CommandExitCode::Good { Vec::new() } else { missing(args, source, seen, now) };
+    let verdict = if code == CommandExitCode::Bad && waited.is_some() {
         CommandExitCode::TimedOut
     } else {
-        found
+        code
     };
-    if found != CommandExitCode::Good && output.is_none() {
+    if code != CommandExitCode::Good && output.is_none() {
         tell(&format!("{outcome}:"));
         for line in missing {
             tell(&format!("  {line}"));
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn the_help_lists_every_condition() {
         let command = WaitArgs::augment_args(clap::Command::new("wait"));
-        let flag = command.get_arguments().find(|it| it.get_id() == "until").unwrap();
+        let flag = command.get_arguments().find(|flag| flag.get_id() == "until").unwrap();
         let help = flag.get_help().unwrap().to_string();
         for type_ in CONDITION_TYPES {
             assert!(help.contains(type_), "no {type_} in {help}");

@@ -16,7 +16,7 @@ pub(super) struct RunningTarget<'a> {
 
 impl RunningTarget<'_> {
     fn is_counting(&self, cluster: &ClusterView<'_>) -> bool {
-        self.state.charges.as_ref().is_some_and(|it| it.is_counting(cluster))
+        self.state.charges.as_ref().is_some_and(|charges| charges.is_counting(cluster))
     }
 }
 
@@ -25,7 +25,8 @@ impl RunningTarget<'_> {
 pub(super) struct BudgetEnforcer<'a> {
     pub(super) operator_namespace: &'a str,
     pub(super) cluster: &'a ClusterView<'a>,
-    /// Time since the start of the process.
+    /// Time since the start of the process, from which the enforcer computes when a stopped target
+    /// runs again.
     pub(super) now: Duration,
     /// The exceeded memory and object limits, one entry for each target that this enforcer stopped.
     pub(super) exceeded: Vec<LimitOverrun>,
@@ -35,8 +36,8 @@ impl BudgetEnforcer<'_> {
     /// Stops targets until each profile, then each namespace, and finally the process is within its
     /// budget. `running` is sorted by profile.
     ///
-    /// While an informer requests its number of objects, the limits of its profile stop no target.
-    /// The number tells which limit is sufficient.
+    /// While an informer asks the API server for the number of its objects, the limits of its
+    /// profile stop no target. With this number, the status can name a limit that would be enough.
     pub(super) fn enforce_all(&mut self, mut running: Vec<RunningTarget<'_>>) {
         for of_profile in running.chunk_by_mut(|a, b| a.profile == b.profile) {
             self.enforce(of_profile, LimitScope::Profile);
@@ -55,31 +56,34 @@ impl BudgetEnforcer<'_> {
     /// of the edited profile are synced. Then stops targets in the order of
     /// [`stop_order`](Self::stop_order).
     fn enforce(&mut self, targets: &mut [RunningTarget<'_>], bound: LimitScope) {
-        let budget = targets
-            .first()
-            .and_then(|it| it.budget.self_and_ancestors().find(|it| it.bound() == bound));
+        let budget = targets.first().and_then(|target| {
+            target.budget.self_and_ancestors().find(|budget| budget.bound() == bound)
+        });
         let Some(budget) = budget.cloned() else { return };
         for measure in [LimitKind::Objects, LimitKind::Memory] {
             let Some(limit) = budget.limit(measure) else { continue };
-            let fits = || budget.used(measure) <= limit;
-            if fits() {
+            let can_fit = || budget.used(measure) <= limit;
+            if can_fit() {
                 continue;
             }
-            // The informer notifies the controller when it has the number. Only the profile's own
-            // limits wait, because a tenant could delay the response.
-            if bound == LimitScope::Profile && targets.iter().any(|it| it.is_counting(self.cluster))
+            // The informer notifies the controller when the number of objects arrives, so the next
+            // reconciliation enforces the limit. The limits of the namespace and the process do not
+            // wait: a tenant could delay the number and meanwhile use other tenants' memory.
+            if bound == LimitScope::Profile
+                && targets.iter().any(|target| target.is_counting(self.cluster))
             {
                 continue;
             }
             targets.sort_by_cached_key(|target| self.stop_order(target, bound, measure, limit));
             for target in &mut *targets {
-                if !fits() {
+                if !can_fit() {
                     target.state.drop_old_charges();
                 }
             }
             let mut stopped = Vec::new();
             for target in &mut *targets {
-                let is_part = |it: &mut TargetCharges| !fits() && it.size(bound, measure) > 0;
+                let is_part =
+                    |charges: &mut TargetCharges| !can_fit() && charges.size(bound, measure) > 0;
                 if let Some(charges) = target.state.charges.take_if(is_part) {
                     stopped.push((target, self.overrun(&charges, bound, measure, limit)));
                 }
@@ -108,19 +112,21 @@ impl BudgetEnforcer<'_> {
         limit: u64,
     ) -> impl Ord + use<> {
         let charges = target.state.charges.as_ref();
-        let size = charges.map_or(0, |it| it.size(bound, measure));
+        let size = charges.map_or(0, |charges| charges.size(bound, measure));
         let is_operators =
             bound == LimitScope::Process && *target.profile.namespace == *self.operator_namespace;
-        let is_synced = charges.is_some_and(|it| it.is_synced(self.cluster));
+        let is_synced = charges.is_some_and(|charges| charges.is_synced(self.cluster));
         // A target's priority counts only against other targets of the same profile. Otherwise each
         // tenant would choose the highest priority.
-        let priority = charges.filter(|_| bound == LimitScope::Profile).map(|it| it.priority);
+        let priority =
+            charges.filter(|_| bound == LimitScope::Profile).map(|charges| charges.priority);
         let created = target.created.unwrap_or(Timestamp::MAX);
         (size <= limit, is_operators, is_synced, priority, Reverse(size), Reverse(created))
     }
 
     /// Returns the exceeded limit and the usage of `charges`. The caller must set the field
-    /// `others` to the usage of the targets that continue.
+    /// `others` to the usage of the targets that continue, because that usage is known only after
+    /// the last of these targets has stopped.
     fn overrun(
         &self,
         charges: &TargetCharges,

@@ -10,12 +10,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 #[derive(Debug)]
 pub(super) struct BudgetTree {
-    /// The operator namespace. No namespace limit applies to its profiles.
+    /// The operator namespace. No namespace limit applies to its profiles, because kubewarm trusts
+    /// users who can create profiles in this namespace.
     operator_namespace: Arc<str>,
     process: Arc<Budget>,
     of_namespace: ProfileLimits,
-    /// The memory of a namespace's profiles, charged to the namespace's memory budget. Large
-    /// profiles therefore leave less memory for stores.
+    /// The memory of each namespace's profiles, without their informers and stores. It counts
+    /// against the namespace's memory budget, so large profiles leave less memory for stores.
     namespaces: BTreeMap<Arc<str>, BudgetCharge>,
 }
 

@@ -1,7 +1,7 @@
 //! The controller's data sources, and a snapshot of the cluster for one reconciliation.
 
 use super::{
-    admission::ProfileAdmission, operator_limits::OperatorLimits, resolve::deletion_timestamp_path,
+    operator_limits::OperatorLimits, quota::ProfileQuota, resolve::deletion_timestamp_path,
 };
 use crate::forecast::Forecaster;
 use kubewarm_api::model::{
@@ -9,15 +9,16 @@ use kubewarm_api::model::{
     UsageMeter, ValidatedTarget,
 };
 use kubewarm_cache::{
-    informer::{InformerFault, InformerReport, InformerReports},
+    informer::{InformerFault, InformerHandles, InformerReport},
     store::StoreCatalog,
 };
 use kubewarm_client::{Discovery, ServedResources};
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::watch;
 
 pub struct ControllerDependencies {
-    /// The stores of all informers, including the informers that watch CacheProfiles and Namespaces.
+    /// The stores of all informers, including the informers that watch CacheProfiles and
+    /// Namespaces.
     pub catalog: StoreCatalog,
     pub discovery: Discovery,
     pub forecasts: Forecaster,
@@ -30,13 +31,7 @@ pub struct ControllerDependencies {
     /// Settings of list requests, from the operator's flags.
     pub lists: ListPolicy,
     /// Limits the number and size of the profile specs in memory.
-    pub admission: ProfileAdmission,
-}
-
-impl fmt::Debug for ControllerDependencies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ControllerDependencies").finish_non_exhaustive()
-    }
+    pub quota: ProfileQuota,
 }
 
 impl ControllerDependencies {
@@ -44,14 +39,14 @@ impl ControllerDependencies {
     /// `reports`.
     pub(super) fn snapshot<'a>(
         &'a self,
-        reports: &InformerReports,
+        reports: &InformerHandles,
         served: Option<&'a ServedResources>,
     ) -> ClusterView<'a> {
         ClusterView {
             reports: reports.list_reports().into_iter().collect(),
             authors: *self.authors.borrow(),
             kind: Box::new(move |target| {
-                served.map(|served| served.resolve(&target.of, target.version.as_deref()))
+                served.map(|served| served.resolve(&target.resource, target.version.as_deref()))
             }),
             meter: Box::new(|key| self.catalog.meter(key)),
             names: Box::new(|key| {
@@ -74,7 +69,7 @@ pub(super) struct ClusterView<'a> {
     /// Returns the kind of a target, or `None` before the first discovery.
     pub(super) kind: KindLookupFn<'a>,
     /// Returns the usage meter of an informer, which counts the objects and bytes of its store. The
-    /// meter exists before the informer runs.
+    /// meter exists before the informer runs, so that the controller can charge a budget first.
     pub(super) meter: UsageMeterLookupFn<'a>,
     /// Returns the names of the namespaces in the store of a namespace selector's informer. Omits
     /// namespaces whose deletion has started. Returns `None` if the store is incomplete.
@@ -99,7 +94,8 @@ impl ClusterView<'_> {
         self.reports.get(key)?.fault.as_ref()
     }
 
-    /// Whether the API server answers 404 for the informer's kind.
+    /// Whether the API server answers 404 to the informer's requests, because it does not serve the
+    /// kind.
     pub(super) fn is_denied(&self, key: &InformerKey) -> bool {
         self.fault(key).is_some_and(|fault| fault.reason == FaultReason::NotServed)
     }

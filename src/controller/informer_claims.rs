@@ -20,7 +20,8 @@ pub(super) type OmittedIndexes = BTreeMap<(ProfileRef, Arc<str>), BTreeSet<Field
 #[derive(Debug, Default)]
 pub(super) struct InformerClaims(BTreeMap<InformerKey, Vec<InformerClaim>>);
 
-/// The requirements of one target for an informer.
+/// The requirements of one target for an informer. Several targets can require the same informer,
+/// and [`InformerClaims::merge`] combines their requirements.
 #[derive(Debug)]
 struct InformerClaim {
     spec: InformerSpec,
@@ -48,7 +49,8 @@ impl InformerClaims {
     /// Returns one spec for each informer, and the field indexes that the stores omit.
     ///
     /// - An informer watches if at least one profile that requires it is not paused. In that case
-    ///   the settings of paused profiles are ignored, except `on_access_lost` and the field indexes.
+    ///   the settings of paused profiles are ignored, except `on_access_lost` and the field
+    ///   indexes.
     /// - `max_staleness` and `consistency_check_period` are the minimum over the profiles that are
     ///   not ignored. The informer checks whether its namespace exists if one of these profiles
     ///   requires the check.

@@ -5,7 +5,7 @@ use kubewarm_api::model::{ProfileRef, Refusal, RefusalReason};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Maximum number of informers of one profile. For more than 2,048 namespaces, one informer for all
-/// namespaces costs less.
+/// namespaces costs the API server less.
 pub(super) const PER_PROFILE: usize = 2_048;
 
 #[derive(Debug)]

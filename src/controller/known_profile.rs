@@ -1,7 +1,7 @@
 use super::{
-    admission::ProfileAdmission,
     known_target::KnownTarget,
     profile_parser::{ClusterProfile, InvalidProfile},
+    quota::ProfileQuota,
 };
 use jiff::Timestamp;
 use kubewarm_api::{
@@ -19,29 +19,32 @@ pub(super) struct KnownProfile {
     pub(super) valid: Arc<ValidatedProfile>,
     /// Memory of the profile without its status, informers and stores, in bytes.
     memory: u64,
-    /// Counts the spec of `valid` against the limits for stored specs, while the newest generation
-    /// is invalid.
+    /// Counts the spec of `valid` against the limits for stored specs. `None` while the newest
+    /// generation is valid, because the store of profiles then already counts this spec.
     last_valid_charge: Option<BudgetCharge>,
     pub(super) accepted_at: Duration,
     pub(super) budget: Arc<Budget>,
-    /// In boxes, because a node of the map has space for eleven values of 1 KiB.
+    /// The state of each target, by the target's name. The states are boxed because each node of
+    /// the map has space for eleven values. Without boxes, a profile with one target would take 11
+    /// KiB.
     pub(super) targets: BTreeMap<Arc<str>, Box<KnownTarget>>,
-    /// The cached `status.access`, together with the resolved profile and the operator's identity
-    /// from which it was computed.
+    /// The cached `status.access`, so that a reconciliation need not compute it again. The first
+    /// two values are the resolved profile and the operator's identity from which `status.access`
+    /// was computed.
     pub(super) access: Option<(Arc<ResolvedProfile>, Subject, Option<Arc<AccessStatus>>)>,
 }
 
 impl KnownProfile {
     pub(super) fn new(
-        found: &ClusterProfile,
+        profile: &ClusterProfile,
         valid: &Arc<ValidatedProfile>,
         budget: Arc<Budget>,
         now: Duration,
     ) -> Self {
         Self {
-            created: found.created,
+            created: profile.created,
             valid: Arc::clone(valid),
-            memory: found.memory,
+            memory: profile.memory,
             last_valid_charge: None,
             accepted_at: now,
             budget,
@@ -53,18 +56,19 @@ impl KnownProfile {
     /// Replaces the last valid generation of the profile by `valid`, the newest generation.
     pub(super) fn accept(
         &mut self,
-        found: &ClusterProfile,
+        profile: &ClusterProfile,
         valid: &Arc<ValidatedProfile>,
-        admission: &ProfileAdmission,
+        quota: &ProfileQuota,
         now: Duration,
     ) {
         if self.valid.generation != valid.generation {
             self.accepted_at = now;
-            // An edit restarts the targets that a limit stopped.
+            // After an edit, the targets that a limit stopped run again, because the edit can have
+            // reduced their objects.
             self.targets.values_mut().for_each(|state| state.limited = None);
         }
-        (self.valid, self.memory) = (Arc::clone(valid), found.memory);
-        self.release(admission);
+        (self.valid, self.memory) = (Arc::clone(valid), profile.memory);
+        self.release(quota);
     }
 
     /// Keeps the last valid generation running while the newest generation is invalid.
@@ -82,7 +86,7 @@ impl KnownProfile {
     pub(super) fn keep_last_valid(
         &mut self,
         InvalidProfile { identity, .. }: &InvalidProfile,
-        admission: &ProfileAdmission,
+        quota: &ProfileQuota,
     ) -> Result<(), String> {
         let reader = self.valid.identity();
         let refused = match identity {
@@ -96,8 +100,7 @@ impl KnownProfile {
             ),
             Some(_) => {
                 if self.last_valid_charge.is_none() {
-                    self.last_valid_charge =
-                        admission.keep(&self.valid.profile.namespace, self.memory);
+                    self.last_valid_charge = quota.keep(&self.valid.profile.namespace, self.memory);
                 }
                 if self.last_valid_charge.is_some() {
                     return Ok(());
@@ -107,13 +110,13 @@ impl KnownProfile {
                     .to_owned()
             }
         };
-        self.release(admission);
+        self.release(quota);
         Err(refused)
     }
 
-    fn release(&mut self, admission: &ProfileAdmission) {
+    fn release(&mut self, quota: &ProfileQuota) {
         if self.last_valid_charge.take().is_some() {
-            admission.note_freed();
+            quota.note_freed();
         }
     }
 }

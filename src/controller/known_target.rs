@@ -25,7 +25,7 @@ const RETRY_DELAY: Duration = Duration::from_mins(10);
 /// server has started.
 const MISSING_KIND_DELAY: Duration = Duration::from_secs(10);
 
-/// State of a target between two reconciliations.
+/// What the controller remembers about a target from one reconciliation to the next.
 #[derive(Debug, Default)]
 pub(super) struct KnownTarget {
     /// The last informers of this target that were warm. They serve reads until the informers of an
@@ -47,8 +47,8 @@ pub(super) struct KnownTarget {
     /// namespaces that matched last.
     last_namespaces: Option<(InformerKey, Vec<Arc<str>>)>,
     /// The informer that watches Namespaces for the target's selector, and the number of namespaces
-    /// that matched last. The controller keeps only this number for a refused target in mode
-    /// `Plan`.
+    /// that matched last. If the controller refuses a target in mode `Plan`, it keeps this number,
+    /// but not the names.
     last_count: Option<(InformerKey, usize)>,
 }
 
@@ -73,8 +73,11 @@ impl KnownTarget {
             Err(refusal) => refusal,
         };
         let is_same = |(kind, _): &(ResourceInfo, _)| {
-            kind.resource.group_resource() == &target.of
-                && target.version.as_deref().is_none_or(|it| it == kind.resource.version())
+            kind.resource.group_resource() == &target.resource
+                && target
+                    .version
+                    .as_deref()
+                    .is_none_or(|version| version == kind.resource.version())
         };
         let is_unknown = refusal.reason == RefusalReason::UnknownResource;
         let Some((kind, since)) = known.filter(|known| is_unknown && is_same(known)) else {
@@ -107,7 +110,7 @@ impl KnownTarget {
         if let Some(names) = &names {
             self.last_count = Some((informer.clone(), names.len()));
         }
-        self.last_count.take_if(|(of, _)| of != informer);
+        self.last_count.take_if(|(key, _)| key != informer);
         names
     }
 
@@ -116,8 +119,8 @@ impl KnownTarget {
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        // kubewarm can empty the selector's store after the report of a complete list. `names` then
-        // returns `None`.
+        // Even if the report says that the first list is complete, kubewarm can have emptied the
+        // selector's store since then. `names` then returns `None`.
         if cluster.is_synced(informer)
             && let Some(names) = (cluster.names)(informer)
         {
@@ -125,13 +128,13 @@ impl KnownTarget {
             return Some(names);
         }
         let last = || {
-            let (of, names) = self.last_namespaces.as_ref()?;
-            (of == informer).then(|| names.clone())
+            let (key, names) = self.last_namespaces.as_ref()?;
+            (key == informer).then(|| names.clone())
         };
         let planned = || (cluster.planned_names)(informer);
         match cluster.reports.get(informer) {
             None => planned().or_else(last),
-            Some(report) if report.lost.is_some() || report.synced_at.is_some() => {
+            Some(report) if report.lost_at.is_some() || report.synced_at.is_some() => {
                 last().or_else(planned)
             }
             Some(_) => planned(),
@@ -172,8 +175,8 @@ impl KnownTarget {
         identity: &Identity,
         cluster: &ClusterView<'_>,
     ) {
-        let is_synced = |it: &TargetInformers| {
-            it.informers.iter().all(|informer| cluster.is_warm(&informer.key))
+        let is_synced = |informers: &TargetInformers| {
+            informers.informers.iter().all(|informer| cluster.is_warm(&informer.key))
         };
         self.serving = self.warming.take().filter(is_synced).or_else(|| self.serving.take());
         self.serving.take_if(|old| !can_serve(old, target, identity));
@@ -181,15 +184,15 @@ impl KnownTarget {
 
     /// Drops the serving informers of a refused target. For a kind that was removed, this frees the
     /// memory of the stores. If the refusal is [`RefusalReason::TooManyInformers`], the target
-    /// keeps these informers while `fits` accepts their number.
+    /// keeps these informers while `can_fit` accepts their number.
     pub(super) fn drop_refused_serving(
         &mut self,
         target: &ResolvedTarget,
-        fits: impl FnOnce(usize) -> bool,
+        can_fit: impl FnOnce(usize) -> bool,
     ) {
         let Some(Err(refusal)) = &target.resolved else { return };
         let informers = self.serving.as_ref().map_or(0, |old| old.informers.len());
-        if refusal.reason != RefusalReason::TooManyInformers || !fits(informers) {
+        if refusal.reason != RefusalReason::TooManyInformers || !can_fit(informers) {
             self.serving = None;
         }
     }
@@ -232,7 +235,7 @@ impl KnownTarget {
         let charges = self.charges.as_ref();
         if limited.is_stopped() {
             limited.retry_at.take_if(|time| *time <= now);
-        } else if charges.is_some_and(|it| it.is_synced(cluster)) {
+        } else if charges.is_some_and(|charges| charges.is_synced(cluster)) {
             self.limited = None;
         }
     }
@@ -245,12 +248,13 @@ fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
     RETRY_DELAY / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
 }
 
-/// How much of Secrets an informer stores, in ascending order.
+/// How much of Secrets an informer stores, in ascending order. An edited target must not serve more
+/// of Secrets than its profile permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SecretContent {
     /// No Secrets, or only their metadata without managedFields.
     Metadata,
-    /// Also managedFields, which contain the names of the data's keys.
+    /// Metadata with managedFields, which contain the names of the data's keys.
     KeyNames,
     /// Whole Secrets.
     Whole,
@@ -282,9 +286,9 @@ fn can_serve(old: &TargetInformers, target: &ValidatedTarget, identity: &Identit
     })
 }
 
-/// An API server can reject requests shortly after it accepted a CRD, so one or two failures are
-/// normal. After three consecutive failures of an informer of the new API version, the profile's
-/// status describes the new version's informers. The old version's informers still serve reads.
+/// Number of consecutive failures of a new API version's informer from which the profile's status
+/// shows these failures. One or two failures are normal, because an API server can reject requests
+/// shortly after it accepted a CRD. The old version's informers still serve reads.
 const PASSING_FAILURES: u32 = 3;
 
 /// Adds the target's informers to `claims`, and the informers of an earlier profile generation that
@@ -333,8 +337,8 @@ pub(super) fn claim_informers(
         for spec in &*declared.informers {
             claims.add(spec, valid.mode, Some(&declared.name));
         }
-        // Without a target name, the status does not report the index of the selector's informer as
-        // omitted. The profile's author did not declare this index.
+        // `None` as the target's name keeps the index of the selector's informer out of the status
+        // if the store omits this index. The profile's author did not declare the index.
         let selector = declared.namespaces.as_ref();
         if let Some(spec) = selector {
             claims.add(spec, valid.mode, None);

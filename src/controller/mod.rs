@@ -3,10 +3,10 @@
 //! One reconciliation covers all profiles. It resolves their targets, computes which informers must
 //! run, and starts and stops informers accordingly.
 
-mod admission;
 mod budget_enforcer;
 mod budget_tree;
 mod cluster_view;
+mod declarations;
 mod dry_run;
 mod informer_claims;
 mod informer_quotas;
@@ -15,7 +15,7 @@ mod known_target;
 mod operator_limits;
 mod profile_memory;
 mod profile_parser;
-mod profile_receiver;
+mod quota;
 mod reconcile;
 mod resolve;
 mod run;
@@ -25,10 +25,10 @@ mod target_refusal;
 mod tests;
 
 pub use self::{
-    admission::ProfileAdmission,
     cluster_view::ControllerDependencies,
-    dry_run::outlook,
+    declarations::{Declarations, DeclarationsReceiver},
+    dry_run::resolve_for_forecast,
     operator_limits::OperatorLimits,
-    profile_receiver::{ProfileReceiver, running_informers, running_targets},
+    quota::ProfileQuota,
     run::Controller,
 };

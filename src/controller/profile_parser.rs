@@ -1,8 +1,8 @@
 //! Reads and validates the profiles in the store of the profile informer.
 
 use super::{
-    admission::{NAMESPACE_PROFILES, PROCESS_PROFILES},
     profile_memory::{PART_BYTES, SPEC_FACTOR, profile_memory},
+    quota::{NAMESPACE_PROFILES, PROCESS_PROFILES},
 };
 use crate::status::StoredStatus;
 use jiff::Timestamp;
@@ -24,6 +24,10 @@ use std::{
 };
 
 const PAGE: usize = 500;
+/// Maximum length of a spec as compact JSON, in bytes: 320 for each of 128 targets. etcd accepts
+/// objects up to 1.5 MiB, which include the profile's status and its managedFields. Both can be
+/// longer than the spec.
+const MAX_SPEC: usize = 40 << 10;
 
 /// A profile as the API server stores it, together with its parsed spec.
 #[derive(Clone, Debug)]
@@ -50,7 +54,7 @@ pub(super) struct StoredProfile<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<&'a RawValue>,
     /// Whether the store omits the spec, because the specs in memory have reached a limit of
-    /// [`ProfileAdmission`](super::admission::ProfileAdmission).
+    /// [`ProfileQuota`](super::quota::ProfileQuota).
     #[serde(default, rename = "leftOut")]
     pub(super) is_left_out: bool,
 }
@@ -77,7 +81,8 @@ impl StoredProfile<'_> {
 }
 
 /// The ServiceAccount name in a profile's spec. The parser reads this name even if other fields of
-/// the spec are invalid.
+/// the spec are invalid: the last valid spec may stay in effect only if the invalid spec names the
+/// same ServiceAccount.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReaderAccount {
@@ -89,12 +94,13 @@ pub(super) type ParsedProfile = Result<Arc<ValidatedProfile>, InvalidProfile>;
 #[derive(Clone, Debug)]
 pub(super) struct InvalidProfile {
     pub(super) refusal: Refusal,
-    /// The identity that the spec names. `None` if the ServiceAccount's name cannot be read from
-    /// the spec.
+    /// The identity that the invalid spec names. `None` if the ServiceAccount's name cannot be read
+    /// from the spec. The last valid spec stays in effect only if it has the same identity.
     pub(super) identity: Option<Identity>,
 }
 
-/// Caches the parsed form of every existing profile.
+/// Caches the parsed form of every existing profile, so that a reconciliation parses only changed
+/// profiles.
 #[derive(Debug, Default)]
 pub(super) struct ProfileParser {
     known: ClusterProfiles,
@@ -111,7 +117,7 @@ type ClusterProfiles = BTreeMap<ProfileRef, (Option<ResourceVersion>, ClusterPro
 /// # Errors
 ///
 /// Never fails in practice, because the group and the resource name are valid constants.
-pub(super) fn own_informers(
+pub(super) fn profile_informers(
     watched: &WatchedNamespaces,
 ) -> Result<Vec<InformerSpec>, ValidationError> {
     match watched {
@@ -125,9 +131,9 @@ pub(super) fn own_informers(
 }
 
 fn own_informer(scope: InformerScope) -> Result<InformerSpec, ValidationError> {
-    let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
+    let group_resource = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
-    let resource = Resource::new(of, v1alpha1::VERSION)?;
+    let resource = Resource::new(group_resource, v1alpha1::VERSION)?;
     // The informer makes no consistency checks, because they would report profiles that the store
     // omits to stay within its limits.
     let key = InformerKey::all(resource, scope, Projection::Full(ManagedFieldsPolicy::Drop));
@@ -149,17 +155,19 @@ impl ProfileParser {
         stores: &[StoreReader],
         kept: &BTreeSet<Arc<str>>,
     ) -> Vec<ClusterProfile> {
-        let mut found = BTreeMap::new();
+        let mut profiles = BTreeMap::new();
         for store in stores {
-            self.read_store(store, &mut found);
+            self.read_store(store, &mut profiles);
         }
         let remembered = std::mem::take(&mut self.known);
-        found.extend(remembered.into_iter().filter(|(of, _)| kept.contains(&of.namespace)));
-        self.known = found;
-        self.known.values().map(|(_, found)| found.clone()).collect()
+        profiles.extend(
+            remembered.into_iter().filter(|(profile, _)| kept.contains(&profile.namespace)),
+        );
+        self.known = profiles;
+        self.known.values().map(|(_, profile)| profile.clone()).collect()
     }
 
-    fn read_store(&mut self, store: &StoreReader, found: &mut ClusterProfiles) {
+    fn read_store(&mut self, store: &StoreReader, profiles: &mut ClusterProfiles) {
         let mut page = store.versions(None, PAGE);
         while let Some((last, _)) = page.last() {
             let next = store.versions(Some(last), PAGE);
@@ -170,11 +178,11 @@ impl ProfileParser {
                 };
                 let known = self.known.remove(&profile);
                 if let Some(known) = known.filter(|known| version.is_some() && known.0 == version) {
-                    found.insert(profile, known);
+                    profiles.insert(profile, known);
                 } else if let Some(object) = store.get(&key) {
                     let status = stored_status(store.clone(), key);
                     let parsed = parse(profile.clone(), &object, status);
-                    found.insert(profile, (object.version, parsed));
+                    profiles.insert(profile, (object.version, parsed));
                 }
             }
             page = next;
@@ -219,14 +227,15 @@ fn parse(profile: ProfileRef, object: &StoredObject, status: StoredStatus) -> Cl
     }
 }
 
-/// The status of the profile `key` in `store`. It is read on demand, because a decoded status takes several times
-/// the memory of the stored one, and only a new leader needs it.
+/// Returns a function that reads the status of the profile `key` from `store`. The status is read
+/// on demand: a decoded status takes several times the memory of a stored status, and only a new
+/// leader needs the decoded status.
 fn stored_status(store: StoreReader, key: ObjectKey) -> StoredStatus {
     StoredStatus::new(move || decode_status(&store.get(&key)?))
 }
 
-/// Returns `None` for a status that does not parse, for instance from another version of kubewarm. The status writer
-/// later replaces this status.
+/// Returns the status of the stored profile. Returns `None` for a status that does not parse, for
+/// instance from another version of kubewarm. The status writer later replaces such a status.
 fn decode_status(object: &StoredObject) -> Option<CacheProfileStatus> {
     let StoredProfile { status, .. } = serde_json::from_slice(&object.bytes).ok()?;
     serde_json::from_str(status?.get()).ok()
@@ -251,11 +260,18 @@ fn parse_spec(
 }
 
 pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> ParsedProfile {
-    let unrunnable = |invalid: ValidationError| InvalidProfile {
-        refusal: Refusal::new(RefusalReason::InvalidSpec, invalid.to_string()),
+    let unrunnable = |message: String| InvalidProfile {
+        refusal: Refusal::new(RefusalReason::InvalidSpec, message),
         identity: Some(identity(profile, resource.spec.service_account_name.as_deref())),
     };
-    ValidatedProfile::parse(resource).map(Arc::new).map_err(unrunnable)
+    let bytes = serde_json::to_vec(&resource.spec).map_or(0, |json| json.len());
+    if bytes > MAX_SPEC {
+        return Err(unrunnable(format!(
+            "spec: has {bytes} bytes as JSON, but at most {MAX_SPEC} are allowed; divide it into several profiles"
+        )));
+    }
+    let parsed = ValidatedProfile::parse(resource).map(Arc::new);
+    parsed.map_err(|invalid| unrunnable(invalid.to_string()))
 }
 
 /// Returns the identity that reads for a profile. `account` is the ServiceAccount name in the spec;
@@ -326,7 +342,7 @@ mod tests {
         }
     }
 
-    fn found(object: &StoredObject) -> ClusterProfile {
+    fn parse_object(object: &StoredObject) -> ClusterProfile {
         let profile = ProfileRef { namespace: "a".into(), name: "p".into() };
         parse(profile, object, StoredStatus::default())
     }
@@ -337,7 +353,7 @@ mod tests {
         assert_eq!(known.unwrap().observed_generation, Some(2));
         for status in [json!({"observedGeneration": "two"}), json!({"targets": {}}), json!(7)] {
             let object = object(&status);
-            assert_eq!(found(&object).parsed.unwrap().generation, 3, "{status}");
+            assert_eq!(parse_object(&object).parsed.unwrap().generation, 3, "{status}");
             assert!(decode_status(&object).is_none(), "{status}");
         }
     }
@@ -364,17 +380,34 @@ mod tests {
         ] {
             let body = json!({"metadata": {"namespace": "a", "name": "p"}, "spec": spec});
             let object = StoredObject { bytes: body.to_string().into(), ..object(&json!({})) };
-            let unrunnable = found(&object).parsed.unwrap_err();
+            let unrunnable = parse_object(&object).parsed.unwrap_err();
             assert_eq!(unrunnable.identity, expected, "{spec}");
         }
     }
 
     #[test]
+    fn a_spec_above_40_kib_is_refused() {
+        let parse = |length: usize| {
+            let values = vec!["x".repeat(60); length / 63];
+            let labels = json!([{"key": "a", "operator": "In", "values": values}]);
+            let target = json!({"name": "a", "resource": "pods", "labelSelector": {"matchExpressions": labels}});
+            let body = json!({"metadata": {}, "spec": {"targets": [target]}});
+            parse_object(&StoredObject { bytes: body.to_string().into(), ..object(&json!({})) })
+                .parsed
+        };
+        let refusal = parse(MAX_SPEC).unwrap_err().refusal;
+        assert_eq!(refusal.reason, RefusalReason::InvalidSpec);
+        assert!(refusal.message.contains("divide it into several profiles"), "{refusal}");
+        let smaller = parse(MAX_SPEC - 500);
+        assert!(!smaller.is_err_and(|error| error.refusal.message.starts_with("spec: ")));
+    }
+
+    #[test]
     fn a_left_out_profile_reports_the_limit_and_the_next_step() {
         let body = json!({"metadata": {"generation": 4}, "leftOut": true}).to_string();
-        let found = found(&StoredObject { bytes: body.into(), ..object(&json!({})) });
-        assert_eq!((found.generation, &*found.uid), (4, "u"));
-        let InvalidProfile { refusal, identity } = found.parsed.unwrap_err();
+        let profile = parse_object(&StoredObject { bytes: body.into(), ..object(&json!({})) });
+        assert_eq!((profile.generation, &*profile.uid), (4, "u"));
+        let InvalidProfile { refusal, identity } = profile.parsed.unwrap_err();
         assert_eq!((identity, refusal.reason), (None, RefusalReason::LimitExceeded));
         for part in
             ["left out: ", "may have 100 profiles", "half of the memory", "of namespace \"a\""]
@@ -386,7 +419,7 @@ mod tests {
     #[test]
     fn only_changed_profiles_are_read_again() {
         let catalog = StoreCatalog::new();
-        let key = own_informers(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
+        let key = profile_informers(&WatchedNamespaces::Everywhere).unwrap().remove(0).key;
         let mut writer = catalog.open(&key, &BTreeSet::new());
         let reader = catalog.reader(&key).unwrap();
         let mut put = |name: &str, version: &str, status: &Value| {

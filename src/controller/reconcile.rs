@@ -1,8 +1,7 @@
-//! Computes the targets and informers of all profiles. This module keeps the last valid spec of each profile, and
-//! performs no I/O.
+//! Computes the targets and informers of all profiles. This module keeps the last valid spec of
+//! each profile, and performs no I/O.
 
 use super::{
-    admission::ProfileAdmission,
     budget_enforcer::{BudgetEnforcer, RunningTarget},
     budget_tree::{BudgetTree, overrun_by_informers},
     cluster_view::ClusterView,
@@ -12,6 +11,7 @@ use super::{
     known_target::claim_informers,
     operator_limits::OperatorLimits,
     profile_parser::ClusterProfile,
+    quota::ProfileQuota,
     resolve::{InformerDefaults, resolve},
     target_refusal::within_quota,
 };
@@ -44,7 +44,7 @@ pub(super) struct Reconciler {
     budgets: BudgetTree,
     limits: OperatorLimits,
     lists: ListPolicy,
-    admission: ProfileAdmission,
+    quota: ProfileQuota,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ impl Reconciler {
         operator_scope: OperatorScope,
         limits: OperatorLimits,
         lists: ListPolicy,
-        admission: ProfileAdmission,
+        quota: ProfileQuota,
     ) -> Self {
         Self {
             known: BTreeMap::new(),
@@ -77,7 +77,7 @@ impl Reconciler {
             operator_scope,
             limits,
             lists,
-            admission,
+            quota,
         }
     }
 
@@ -98,40 +98,42 @@ impl Reconciler {
         subject: Option<&Subject>,
         now: Duration,
     ) -> ReconcileResult {
-        let exist: BTreeSet<_> = profiles.iter().map(|found| &found.profile).collect();
+        let exist: BTreeSet<_> = profiles.iter().map(|profile| &profile.profile).collect();
         self.known.retain(|profile, _| exist.contains(profile));
         self.dropped.retain(|profile, _| exist.contains(profile));
-        let memory = |found: &ClusterProfile| {
-            let status = u64::try_from(found.status_bytes).unwrap_or(u64::MAX);
-            found.memory.saturating_add(status)
+        let memory = |profile: &ClusterProfile| {
+            let status = u64::try_from(profile.status_bytes).unwrap_or(u64::MAX);
+            profile.memory.saturating_add(status)
         };
-        self.budgets.charge_profiles(profiles.iter().map(|it| (&it.profile, memory(it))));
+        self.budgets
+            .charge_profiles(profiles.iter().map(|profile| (&profile.profile, memory(profile))));
         let exceeded = self.enforce_limits(cluster, now);
         let mut outcome = ReconcileResult { exceeded, ..ReconcileResult::default() };
         let operator_namespace = Arc::clone(&self.operator_scope.namespace);
         let mut quotas = InformerQuotas::new(self.limits, &operator_namespace);
         let mut claims = InformerClaims::default();
-        let mut declared: Vec<_> = by_precedence(profiles, &operator_namespace)
+        let mut resolved: Vec<_> = by_precedence(profiles, &operator_namespace)
             .into_iter()
-            .map(|found| {
-                let declared =
-                    self.declare(found, cluster, now, &mut outcome, &mut claims, &mut quotas);
-                (found, declared)
+            .map(|profile| {
+                let resolved =
+                    self.declare(profile, cluster, now, &mut outcome, &mut claims, &mut quotas);
+                (profile, resolved)
             })
             .collect();
-        declared.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
+        resolved.sort_by(|(a, _), (b, _)| a.profile.cmp(&b.profile));
         let (desired, omitted) = claims.merge();
         outcome.desired = desired;
-        for (found, mut declared) in declared {
-            set_omitted_indexes(&mut declared, &omitted);
-            outcome.is_kind_missing |= declared.targets.iter().any(is_missing);
-            let informers = declared.targets.iter().flat_map(|target| target.informers.iter());
+        for (profile, mut resolved) in resolved {
+            set_omitted_indexes(&mut resolved, &omitted);
+            outcome.is_kind_missing |= resolved.targets.iter().any(is_missing);
+            let informers = resolved.targets.iter().flat_map(|target| target.informers.iter());
             outcome.is_discovery_behind |=
                 informers.into_iter().any(|informer| cluster.is_denied(&informer.key));
-            let declared = Arc::new(declared);
-            let access = self.access(&declared, subject);
-            let in_cluster = found.status.clone();
-            let observed = ObservedProfile { access, in_cluster, ..ObservedProfile::new(declared) };
+            let resolved = Arc::new(resolved);
+            let access = self.access(&resolved, subject);
+            let in_cluster = profile.status.clone();
+            let observed = ObservedProfile::new(resolved, Arc::clone(&operator_namespace));
+            let observed = ObservedProfile { access, in_cluster, ..observed };
             outcome.observed.push(observed);
         }
         outcome
@@ -163,31 +165,37 @@ impl Reconciler {
     /// reason.
     fn choose_generation(
         &mut self,
-        found: &ClusterProfile,
+        profile: &ClusterProfile,
         known: Option<KnownProfile>,
         now: Duration,
     ) -> (Option<KnownProfile>, Option<Refusal>) {
-        let profile = &found.profile;
-        let unrunnable = match &found.parsed {
+        let unrunnable = match &profile.parsed {
             Ok(valid) => {
-                self.dropped.remove(profile);
+                self.dropped.remove(&profile.profile);
                 let mut known = known.unwrap_or_else(|| {
-                    KnownProfile::new(found, valid, self.budgets.profile(&profile.namespace), now)
+                    KnownProfile::new(
+                        profile,
+                        valid,
+                        self.budgets.profile(&profile.profile.namespace),
+                        now,
+                    )
                 });
-                known.accept(found, valid, &self.admission, now);
+                known.accept(profile, valid, &self.quota, now);
                 return (Some(known), None);
             }
             Err(unrunnable) => unrunnable,
         };
         let mut refusal = unrunnable.refusal.clone();
         if let Some(mut known) = known {
-            let Err(note) = known.keep_last_valid(unrunnable, &self.admission) else {
+            let Err(note) = known.keep_last_valid(unrunnable, &self.quota) else {
                 return (Some(known), Some(refusal));
             };
-            tracing::warn!(%profile, %note, "a profile stopped after an edit");
-            self.dropped.insert(profile.clone(), (Arc::clone(&found.uid), note));
+            tracing::warn!(profile = %profile.profile, %note, "a profile stopped after an edit");
+            self.dropped.insert(profile.profile.clone(), (Arc::clone(&profile.uid), note));
         }
-        if let Some((_, note)) = self.dropped.get(profile).filter(|(uid, _)| *uid == found.uid) {
+        if let Some((_, note)) =
+            self.dropped.get(&profile.profile).filter(|(uid, _)| *uid == profile.uid)
+        {
             refusal.message = format!("{}; {note}", refusal.message);
         }
         (None, Some(refusal))
@@ -195,17 +203,17 @@ impl Reconciler {
 
     fn declare(
         &mut self,
-        found: &ClusterProfile,
+        profile: &ClusterProfile,
         cluster: &ClusterView<'_>,
         now: Duration,
         outcome: &mut ReconcileResult,
         claims: &mut InformerClaims,
         quotas: &mut InformerQuotas<'_>,
     ) -> ResolvedProfile {
-        let known = self.known.remove(&found.profile);
-        let known = known.filter(|known| known.valid.uid == found.uid);
-        let (known, refused) = self.choose_generation(found, known, now);
-        let Some(mut known) = known else { return unrunnable(found, refused, now) };
+        let known = self.known.remove(&profile.profile);
+        let known = known.filter(|known| known.valid.uid == profile.uid);
+        let (known, refused) = self.choose_generation(profile, known, now);
+        let Some(mut known) = known else { return unrunnable(profile, refused) };
         let valid = Arc::clone(&known.valid);
         known.budget.set_limits(valid.limits);
         let mut former = std::mem::take(&mut known.targets);
@@ -223,7 +231,7 @@ impl Reconciler {
             let operator = InformerDefaults { lists: self.lists, meter: &cluster.meter };
             let resolved = resolve(&valid, target, &self.operator_scope, kind, names, operator);
             let mut quota =
-                |informers| quotas.grant(&found.profile, &mut taken, &target.name, informers);
+                |informers| quotas.grant(&profile.profile, &mut taken, &target.name, informers);
             let informers = match valid.mode {
                 ProfileMode::Plan => state.count_informers(&resolved),
                 ProfileMode::Active | ProfileMode::Paused => resolved.all_informers().count(),
@@ -233,7 +241,7 @@ impl Reconciler {
             if resolved.namespaces.is_none() {
                 state.forget_names();
             }
-            let is_tenant = *found.profile.namespace != *self.operator_scope.namespace;
+            let is_tenant = *profile.profile.namespace != *self.operator_scope.namespace;
             if valid.mode == ProfileMode::Plan {
                 targets.push(resolved);
                 known.targets.insert(Arc::clone(&target.name), state);
@@ -242,20 +250,20 @@ impl Reconciler {
             if is_tenant && !state.is_stopped() {
                 let overrun = overrun_by_informers(&known.budget, resolved.all_informers());
                 if let Some(overrun) = overrun {
-                    state.stop(&found.profile, &target.name, overrun, now);
+                    state.stop(&profile.profile, &target.name, overrun, now);
                     outcome.exceeded.push(overrun);
                 }
             }
             let (budget, priority) = (&known.budget, target.priority);
-            let declared =
+            let resolved =
                 claim_informers(resolved, &valid, cluster, &mut state, budget, priority, claims);
-            targets.push(declared);
+            targets.push(resolved);
             known.targets.insert(Arc::clone(&target.name), state);
         }
         let accepted_at = known.accepted_at;
-        self.known.insert(found.profile.clone(), known);
+        self.known.insert(profile.profile.clone(), known);
         ResolvedProfile {
-            generation: found.generation,
+            generation: profile.generation,
             refused,
             authors: cluster.authors,
             accepted_at,
@@ -267,29 +275,29 @@ impl Reconciler {
     /// the operator's identity changed.
     fn access(
         &mut self,
-        declared: &Arc<ResolvedProfile>,
+        profile: &Arc<ResolvedProfile>,
         subject: Option<&Subject>,
     ) -> Option<Arc<AccessStatus>> {
         let subject = subject?;
-        let known = self.known.get_mut(&declared.profile)?;
-        if let Some((former, of, access)) = &known.access
-            && of == subject
-            && has_same_informers(&former.targets, &declared.targets)
+        let known = self.known.get_mut(&profile.profile)?;
+        if let Some((former, former_subject, access)) = &known.access
+            && former_subject == subject
+            && has_same_informers(&former.targets, &profile.targets)
         {
             return access.clone();
         }
         let access = match ProfilePermissions::for_informers(
-            declared,
+            profile,
             subject,
             &self.operator_scope.watched,
         ) {
             Ok(access) => Some(Arc::new(access.status())),
             Err(error) => {
-                tracing::warn!(profile = %declared.profile, %error, "no manifests for a profile");
+                tracing::warn!(profile = %profile.profile, %error, "no manifests for a profile");
                 None
             }
         };
-        known.access = Some((Arc::clone(declared), subject.clone(), access.clone()));
+        known.access = Some((Arc::clone(profile), subject.clone(), access.clone()));
         access
     }
 }
@@ -302,33 +310,32 @@ fn by_precedence<'a>(
     operator_namespace: &str,
 ) -> Vec<&'a ClusterProfile> {
     let mut all: Vec<_> = profiles.iter().collect();
-    all.sort_by_key(|found| {
-        let tenants = *found.profile.namespace != *operator_namespace;
-        (tenants, found.created.unwrap_or(Timestamp::MAX), &found.uid, &found.profile)
+    all.sort_by_key(|profile| {
+        let tenants = *profile.profile.namespace != *operator_namespace;
+        (tenants, profile.created.unwrap_or(Timestamp::MAX), &profile.uid, &profile.profile)
     });
     all
 }
 
 /// Stores in each target of `declared` the field indexes that the target declares and its stores
 /// omit.
-fn set_omitted_indexes(declared: &mut ResolvedProfile, omitted: &OmittedIndexes) {
+fn set_omitted_indexes(profile: &mut ResolvedProfile, omitted: &OmittedIndexes) {
     if omitted.is_empty() {
         return;
     }
-    for target in &mut declared.targets {
-        let by = (declared.profile.clone(), Arc::clone(&target.name));
+    for target in &mut profile.targets {
+        let by = (profile.profile.clone(), Arc::clone(&target.name));
         target.left_out = omitted.get(&by).into_iter().flatten().cloned().collect();
     }
 }
 
 /// Returns the resolved form of a profile that has no valid generation. It has no targets, and
 /// `refused` explains why.
-fn unrunnable(found: &ClusterProfile, refused: Option<Refusal>, now: Duration) -> ResolvedProfile {
-    let (profile, uid) = (found.profile.clone(), Arc::clone(&found.uid));
+fn unrunnable(profile: &ClusterProfile, refused: Option<Refusal>) -> ResolvedProfile {
+    let (reference, uid) = (profile.profile.clone(), Arc::clone(&profile.uid));
     ResolvedProfile {
         refused,
-        accepted_at: now,
-        ..ResolvedProfile::without_targets(profile, uid, found.generation)
+        ..ResolvedProfile::without_targets(reference, uid, profile.generation)
     }
 }
 

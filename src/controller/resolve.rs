@@ -26,7 +26,8 @@ pub(super) struct InformerDefaults<'a> {
 /// `names` returns the namespaces that the informer of a namespace selector matches.
 ///
 /// A profile outside of the operator namespace can read other namespaces only if it names a
-/// ServiceAccount.
+/// ServiceAccount. Otherwise its author could read other namespaces with the operator's
+/// permissions.
 pub(super) fn resolve(
     profile: &ValidatedProfile,
     target: &ValidatedTarget,
@@ -52,7 +53,7 @@ pub(super) fn resolve(
     ResolvedTarget {
         name: Arc::clone(&target.name),
         requirement: target.requirement,
-        declared_as: target.of.to_string().into(),
+        declared_as: target.resource.to_string().into(),
         resolved,
         informers: informers.into(),
         namespaces,
@@ -84,14 +85,14 @@ fn resolve_kind(
 }
 
 fn check_scope(target: &ValidatedTarget, kind: &ResourceInfo) -> Result<(), Refusal> {
-    let advice = match (&target.scope, kind.namespaced) {
+    let advice = match (&target.scope, kind.is_namespaced) {
         (TargetScope::Cluster, true) => "lives in namespaces; use another type than Cluster",
         (TargetScope::Cluster, false) | (_, true) => return Ok(()),
         (_, false) => "is cluster-scoped; use type Cluster",
     };
     Err(Refusal::new(
         RefusalReason::ScopeMismatch,
-        format!("targets[{}].scope.type: {} {advice}", target.name, target.of),
+        format!("targets[{}].scope.type: {} {advice}", target.name, target.resource),
     ))
 }
 
@@ -102,13 +103,16 @@ fn new_informer(
     scope: InformerScope,
     operator: InformerDefaults<'_>,
 ) -> InformerSpec {
-    let named = matches!(target.scope, TargetScope::Namespaces(_));
-    let away = scope.namespace().is_some_and(|name| *name != *profile.profile.namespace);
+    let is_list = matches!(target.scope, TargetScope::Namespaces(_));
+    let is_outside = scope.namespace().is_some_and(|name| *name != *profile.profile.namespace);
     let secret_data =
-        if target.of.is_secrets() { target.secret_data } else { SecretDataPolicy::Deny };
+        if target.resource.is_secrets() { target.secret_data } else { SecretDataPolicy::Deny };
     let indexes = target.indexes.iter().map(|index| index.path.clone());
-    let check =
-        if named && away { NamespaceCheckPolicy::Require } else { NamespaceCheckPolicy::Skip };
+    let check = if is_list && is_outside {
+        NamespaceCheckPolicy::Require
+    } else {
+        NamespaceCheckPolicy::Skip
+    };
     let key = InformerKey {
         resource: resource.clone(),
         scope,
@@ -157,9 +161,9 @@ fn new_selector_informer(
     labels: &LabelSelector,
     operator: InformerDefaults<'_>,
 ) -> Option<InformerSpec> {
-    let of = GroupResource::new("", "namespaces").ok()?;
+    let group_resource = GroupResource::new("", "namespaces").ok()?;
     let key = InformerKey {
-        resource: Resource::new(of, "v1").ok()?,
+        resource: Resource::new(group_resource, "v1").ok()?,
         scope: InformerScope::Cluster,
         labels: labels.clone(),
         fields: FieldSelector::default(),

@@ -80,15 +80,18 @@ impl TargetCharges {
     /// Whether one of the target's current informers is requesting its number of objects.
     pub(super) fn is_counting(&self, cluster: &ClusterView<'_>) -> bool {
         let reports = &cluster.reports;
-        self.informers.iter().any(|it| reports.get(&it.key).is_some_and(|it| it.is_counting))
+        self.informers
+            .iter()
+            .any(|informer| reports.get(&informer.key).is_some_and(|report| report.is_counting))
     }
 
     /// Returns the number of objects that the target will have after its lists are complete.
     /// Returns `None` if the API server does not report the number.
     ///
     /// The status message multiplies this number by the measured memory per object. With a
-    /// namespace selector, that memory includes Namespace objects, which this number does not
-    /// count. For [`LimitKind::Memory`] the result is then `None` until the informers are synced.
+    /// namespace selector, the measured memory at first consists mainly of Namespace objects, which
+    /// this number does not count. So for [`LimitKind::Memory`] the result is `None` until all
+    /// informers are synced.
     pub(super) fn expected(&self, measure: LimitKind, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == LimitKind::Memory && self.namespaces.is_some();
         // `informers` is empty while the namespaces that the selector matches are unknown. The

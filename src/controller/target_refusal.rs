@@ -4,7 +4,8 @@
 use super::cluster_view::ClusterView;
 use kubewarm_api::model::{FaultReason, InformerKey, Refusal, RefusalReason, ResolvedTarget};
 
-/// Returns the target. If `quota` rejects the number `informers`, the returned target is refused.
+/// Returns the target if `quota` accepts `informers`, the number of its informers. Otherwise
+/// returns the target as refused.
 ///
 /// A refused target keeps only the informer that watches Namespaces for its selector, to detect
 /// when fewer namespaces match. If `quota` rejects even one informer, the target loses this

@@ -1,24 +1,24 @@
-//! Estimates the cost of a profile in mode `Plan` from a sample of objects, before any informer
+//! Forecasts the cost of a profile in mode `Plan` from a sample of objects, before any informer
 //! runs.
 
-mod cost_estimate;
+mod cost_forecast;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod forecaster;
-mod survey;
+mod sampler;
 
 pub use self::{
-    cost_estimate::{CostEstimate, ProfileForecast},
+    cost_forecast::{CostForecast, ProfileForecast},
     forecaster::{Forecaster, REQUEST_PAUSE, run},
-    survey::CostSurveyor,
+    sampler::ForecastSampler,
 };
 
 use kubewarm_api::model::{ResolvedProfile, ResolvedTarget};
 
 /// Returns the targets of a profile that kubewarm accepts, in the order of the spec. A target that
 /// kubewarm does not accept runs no informers, so forecasts ignore it.
-pub fn accepted(declared: &ResolvedProfile) -> impl Iterator<Item = &ResolvedTarget> {
-    declared.targets.iter().filter(|target| is_accepted(target))
+pub fn accepted(profile: &ResolvedProfile) -> impl Iterator<Item = &ResolvedTarget> {
+    profile.targets.iter().filter(|target| is_accepted(target))
 }
 
 fn is_accepted(target: &ResolvedTarget) -> bool {

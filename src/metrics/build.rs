@@ -13,7 +13,6 @@ pub struct BuildInfo {
 impl BuildInfo {
     /// Returns the version, commit and Rust version of this build. The environment variable
     /// `KUBEWARM_REVISION` sets the commit at compile time.
-    #[must_use]
     pub const fn current() -> Self {
         let revision = match option_env!("KUBEWARM_REVISION") {
             Some(revision) => revision,

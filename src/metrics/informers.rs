@@ -47,30 +47,32 @@ const SCOPED_GAUGES: &[GaugeDefinition] = &[
     (
         "kubewarm_warmup_start_timestamp_seconds",
         "Time at which the first synced informer was declared.",
-        |reports| reports.iter().filter_map(|it| Some(it.warmed?.started)).min().map(seconds),
+        |reports| {
+            reports.iter().filter_map(|report| Some(report.warmed?.started)).min().map(seconds)
+        },
     ),
     (
         "kubewarm_warmup_synced_timestamp_seconds",
         "Time at which the last informer was first synced. Absent until all are synced.",
         |reports| {
-            let mut synced = reports.iter().map(|it| Some(it.warmed?.synced));
+            let mut synced = reports.iter().map(|report| Some(report.warmed?.synced));
             synced.try_fold(Timestamp::MIN, |last, synced| Some(last.max(synced?))).map(seconds)
         },
     ),
     (
         "kubewarm_last_event_timestamp_seconds",
         "Time of the last watch event of any informer.",
-        |reports| reports.iter().filter_map(|it| it.event_time).max().map(seconds),
+        |reports| reports.iter().filter_map(|report| report.event_time).max().map(seconds),
     ),
     (
         "kubewarm_last_bookmark_timestamp_seconds",
         "Time of the last bookmark, for the informer where it is oldest. Paused and blocked informers are not included.",
-        |reports| current(reports).filter_map(|it| it.bookmark_time).min().map(seconds),
+        |reports| current(reports).filter_map(|report| report.bookmark_time).min().map(seconds),
     ),
     (
         "kubewarm_last_confirmed_timestamp_seconds",
         "Latest time at which the store is known to have contained all changes, for the informer where this is oldest. Paused and blocked informers are not included.",
-        |reports| current(reports).filter_map(|it| it.current_time).min().map(seconds),
+        |reports| current(reports).filter_map(|report| report.current_time).min().map(seconds),
     ),
 ];
 

@@ -57,17 +57,14 @@ impl MetricsRegistry {
 
     /// Returns the informers' counters. A scrape contains these counters only after a call of
     /// [`Self::observe_informers`].
-    #[must_use]
     pub fn informers(&self) -> Arc<InformerMetrics> {
         Arc::clone(&self.informers)
     }
 
-    #[must_use]
     pub fn operator(&self) -> &OperatorMetrics {
         &self.operator
     }
 
-    #[must_use]
     pub fn reads(&self) -> &ReadMetrics {
         &self.reads
     }
@@ -100,7 +97,8 @@ impl MetricsRegistry {
         self.at_scrape("profiles", move || profiles::profile_families(&mut profiles()))
     }
 
-    /// Exports the read API's limits and their current use. Each scrape calls `limits`.
+    /// Exports the read API's limits and their current use. Each scrape calls `limits` for the
+    /// current values.
     ///
     /// # Errors
     ///
@@ -112,7 +110,8 @@ impl MetricsRegistry {
         self.at_scrape("read_limits", move || reads::limit_families(&limits()))
     }
 
-    /// Exports the number of users who can remove their own fields. Each scrape calls `users`.
+    /// Exports the number of users who read objects without managedFields and can apply these
+    /// objects, which removes the users' own fields. Each scrape calls `users`.
     ///
     /// # Errors
     ///
@@ -124,8 +123,8 @@ impl MetricsRegistry {
         self.at_scrape("appliers", move || reads::applier_families(users()))
     }
 
-    /// Exports the expiry of `certificates`. Each scrape reads the expiry again, so that the metric
-    /// follows a renewal at once.
+    /// Exports the time at which each of `certificates` expires. Each scrape reads this time again,
+    /// so that the metric follows a renewal at once.
     ///
     /// # Errors
     ///
@@ -147,8 +146,8 @@ impl MetricsRegistry {
         self.at_scrape("runtime", move || process::runtime_families(&runtime))
     }
 
-    /// Adds the metrics that `gather` computes to each scrape. `what` is the name of these metrics
-    /// in the log.
+    /// Adds the metrics that `gather` computes to each scrape. Log messages about a failure name
+    /// these metrics `what`.
     fn at_scrape<F>(&self, what: &'static str, gather: F) -> Result<(), MetricsError>
     where
         F: Fn() -> prometheus::Result<Vec<MetricFamily>> + Send + Sync + 'static,

@@ -86,8 +86,8 @@ pub(super) fn profile_families(
         };
         info.with_label_values(&[namespace, name, profile.mode.as_ref()]).inc();
         // The shared series `_other` does not contain the conditions of profiles in the modes
-        // `Paused` and `Plan`. Such profiles are never warm, and would look like active profiles
-        // that are not warm.
+        // `Paused` and `Plan`. The condition `Ready` of such profiles is never `True`, so they
+        // would look like active profiles that are not ready.
         let is_counted = at < MAX_PROFILES || profile.mode == ProfileMode::Active;
         let conditions_of = profile.status.conditions.iter().take(MAX_CONDITIONS);
         for condition in conditions_of.filter(|_| is_counted) {
@@ -96,11 +96,11 @@ pub(super) fn profile_families(
                 conditions.with_label_values(&labels).add(i64::from(condition.status == status));
             }
         }
-        // Two numbers limit the series about missing permissions: a profile's number of targets,
-        // and for `_other` the number of kinds in the cluster.
-        for ((of, verb), count) in &profile.missing {
-            let of = [of.group(), of.version(), of.resource()];
-            let labels = [namespace, name, of[0], of[1], of[2], verb.as_str()];
+        // The number of series about missing permissions has a limit: a profile's number of
+        // targets, and for `_other` the number of kinds in the cluster.
+        for ((resource, verb), count) in &profile.missing {
+            let (group, version) = (resource.group(), resource.version());
+            let labels = [namespace, name, group, version, resource.resource(), verb.as_str()];
             missing.with_label_values(&labels).add(i64::try_from(*count).unwrap_or(i64::MAX));
         }
         for state in TargetState::VARIANTS {
@@ -118,7 +118,10 @@ impl TargetState {
     fn of(target: &TargetStatus) -> Self {
         let Some(informers) = &target.informers else { return Self::Syncing };
         let is_false = |type_: &str| {
-            target.conditions.iter().any(|it| it.type_ == type_ && it.status == "False")
+            target
+                .conditions
+                .iter()
+                .any(|condition| condition.type_ == type_ && condition.status == "False")
         };
         if is_false("WithinLimits") {
             Self::Limited
@@ -202,7 +205,8 @@ mod tests {
         };
         let mut profiles: Vec<_> = (0..=MAX_PROFILES).map(profile).collect();
         let families = profile_families(&mut profiles).unwrap();
-        let family = families.iter().find(|it| it.name() == "kubewarm_profile_condition").unwrap();
+        let family =
+            families.iter().find(|family| family.name() == "kubewarm_profile_condition").unwrap();
         assert_eq!(family.get_metric().len(), MAX_PROFILES * CONDITION_STATUSES.len());
     }
 }

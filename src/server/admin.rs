@@ -18,8 +18,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::informer::InformerReport;
-use kubewarm_serve::{ApplierRegistry, ForwardedReads, WatcherRegistry, callers::CallerAdmission};
-use std::{fmt, sync::Arc};
+use kubewarm_serve::{ApplierRegistry, ForwardedReads, WatcherRegistry, callers::CallerGate};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Content type of Prometheus' text format.
@@ -50,16 +50,19 @@ pub struct AdminState {
     pub declared: Box<dyn Fn() -> Option<DeclaredInformers> + Send + Sync>,
     /// Returns a text with the reason for each informer that cannot watch CacheProfiles.
     pub failing_watches: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// Decides whether `/readyz` succeeds. When the shutdown begins, `/readyz` fails.
+    /// Decides whether `/readyz` succeeds. When the shutdown begins, `/readyz` fails, so that
+    /// clients' new connections go to other replicas.
     pub readiness: Arc<ReadinessTracker>,
     /// Clients that can read `/metrics`.
     pub scrapers: MetricsAccess,
     pub set_log_filter: LogFilterSetter,
     /// Open watches of clients, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
-    /// Reads that kubewarm forwarded because no profile declares them, for `/debug/forwarded`.
+    /// Reads that kubewarm forwarded to the API server because no profile declares the objects, for
+    /// `/debug/forwarded`.
     pub forwarded_reads: ForwardedReads,
-    /// Users who read objects without managedFields and can apply them, for `/debug/appliers`.
+    /// Users who read objects without managedFields and can apply these objects, which removes the
+    /// users' own fields. `/debug/appliers` names these users.
     pub appliers: ApplierRegistry,
     pub now: fn() -> Timestamp,
 }
@@ -70,7 +73,7 @@ pub enum MetricsAccess {
     Loopback,
     /// Clients with a bearer token that permits `get` on the route's path, according to the API
     /// server. With such a token, remote clients can use `/debug` too.
-    Reviewed(Box<CallerAdmission>),
+    Reviewed(Box<CallerGate>),
     Unrestricted,
 }
 
@@ -94,8 +97,8 @@ impl MetricsAccess {
     /// Checks whether `request` may read `/metrics`. Returns an error response if not.
     async fn admit(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
         match self {
-            // If the API server reviews bearer tokens, requests from this host need a bearer token
-            // too.
+            // If the API server authenticates bearer tokens, requests from this host need a bearer
+            // token too.
             Self::Reviewed(callers) => guard::admit(callers, request, "/metrics").await,
             Self::Loopback if !is_local(request) => Err(text(StatusCode::FORBIDDEN, LOCAL_ONLY)),
             Self::Loopback | Self::Unrestricted => Ok(()),
@@ -139,12 +142,6 @@ async fn metrics(
 
 pub(super) fn text(code: StatusCode, body: impl Into<String>) -> HttpResponse {
     HttpResponse::build(code).content_type(ContentType::plaintext()).body(body.into())
-}
-
-impl fmt::Debug for AdminState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminState").field("readiness", &self.readiness).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -15,22 +15,23 @@ impl<T: Clone> CachedResponse<T> {
     /// Returns the cached response if it is younger than one second, or else a new response from
     /// `make`. Caches the new response only if `is_cacheable` returns true for this response.
     ///
-    /// Concurrent callers wait for one call of `make`.
+    /// Concurrent callers wait for one call of `make` instead of computing the same response
+    /// several times.
     pub(super) fn get(
         &self,
         now: Instant,
         is_cacheable: impl FnOnce(&T) -> bool,
         make: impl FnOnce() -> T,
     ) -> T {
-        let mut held = self.0.lock();
-        if let Some((made, answer)) = &*held
+        let mut entry = self.0.lock();
+        if let Some((made, answer)) = &*entry
             && now.saturating_duration_since(*made) < AGE
         {
             return answer.clone();
         }
         let answer = make();
         if is_cacheable(&answer) {
-            *held = Some((now, answer.clone()));
+            *entry = Some((now, answer.clone()));
         }
         answer
     }
@@ -60,7 +61,7 @@ mod tests {
     #[test]
     fn a_response_that_is_not_cached_is_created_for_each_caller() {
         let (hold, now) = (CachedResponse::default(), Instant::now());
-        let of = |answer| hold.get(now, |answer| *answer != 'a', || answer);
-        assert_eq!([of('a'), of('b'), of('c')], ['a', 'b', 'b']);
+        let response = |answer| hold.get(now, |answer| *answer != 'a', || answer);
+        assert_eq!([response('a'), response('b'), response('c')], ['a', 'b', 'b']);
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn failing(reason: FaultReason, since: i64) -> InformerReport {
 }
 
 pub(super) fn all(informers: Vec<InformerKey>) -> DeclaredInformers {
-    DeclaredInformers { informers, complete: true }
+    DeclaredInformers { informers: informers.into(), is_complete: true }
 }
 
 /// Returns an admin server with two running informers. The informer of namespace `a` has synced,

@@ -7,7 +7,7 @@ use actix_web::{
     http::{StatusCode, header},
 };
 use kubewarm_api::model::{FaultReason, RequestFault, Subject};
-use kubewarm_serve::callers::{CallerAdmission, CallerCredentials, CallerRejection};
+use kubewarm_serve::callers::{CallerCredentials, CallerGate, CallerRejection};
 use kubewarm_serve::review;
 use std::{
     fmt::Display,
@@ -22,10 +22,10 @@ const MAX_NAME: usize = 253;
 /// # Errors
 ///
 /// Returns the response to send: 401, 403 or 503. A 503 means that the API server did not answer
-/// the token review or the access review. The body of the response contains the next step for the
+/// the TokenReview or the access review. The body of the response contains the next step for the
 /// client.
 pub(super) async fn admit(
-    callers: &CallerAdmission,
+    callers: &CallerGate,
     request: &HttpRequest,
     path: &'static str,
 ) -> Result<(), HttpResponse> {
@@ -84,8 +84,8 @@ fn unauthorized(problem: impl Display, verb: &str, path: &str) -> HttpResponse {
     response
 }
 
-/// Returns a 503 response after a failed token review or access review. The response contains only
-/// the reason of the fault, because the caller is not authenticated.
+/// Returns a 503 response after a failed TokenReview or access review. The response contains only
+/// the reason of the fault, because the caller is not authenticated and must not learn details.
 fn undecided(fault: &RequestFault) -> HttpResponse {
     let reason = fault.reason();
     let body = if reason == FaultReason::Forbidden {
@@ -120,7 +120,7 @@ mod tests {
     use kubewarm_client::{
         AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo,
     };
-    use kubewarm_serve::callers::{CallerLimits, ReviewClient};
+    use kubewarm_serve::callers::{ListenerLimits, ReviewClient};
     use std::{
         sync::{
             Arc,
@@ -130,12 +130,13 @@ mod tests {
     };
     use tokio::{runtime::Handle, time::Instant};
 
-    /// Key in a user's `extra` fields. In these tests its value is the user's token.
+    /// Key in a user's `extra` fields. In these tests its value is the user's token, so that the
+    /// fake API server can decide by the token in an access review.
     const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
     /// A fake API server that accepts the tokens `good`, `weak` and `scraper`, and permits `get`
-    /// only for `good`. Token reviews of `lost` and `mute` fail, and token reviews of `silent`
-    /// never end.
+    /// only for `good`. TokenReviews of `lost` and `mute` fail, and TokenReviews of `silent` never
+    /// end.
     #[derive(Default)]
     struct Scripted {
         requests: Arc<AtomicUsize>,
@@ -191,15 +192,15 @@ mod tests {
         }
     }
 
-    /// Returns an admin server that uses [`Scripted`] for token reviews and access reviews, and the
-    /// number of token reviews.
+    /// Returns an admin server that uses [`Scripted`] for TokenReviews and access reviews, and the
+    /// number of TokenReviews.
     fn guarded() -> (Arc<AdminState>, Arc<AtomicUsize>) {
         let scripted = Scripted::default();
         let requests = Arc::clone(&scripted.requests);
-        let limits = CallerLimits::for_admin();
+        let limits = ListenerLimits::for_admin();
         let note = Box::new(|_, _, _| ());
         let callers =
-            CallerAdmission::new(Arc::new(scripted), &limits, Handle::current(), note).unwrap();
+            CallerGate::new(Arc::new(scripted), &limits, Handle::current(), note).unwrap();
         let plain = Arc::into_inner(admin(Some(vec![key("pods", "b")]))).unwrap();
         let scrapers = MetricsAccess::Reviewed(Box::new(callers));
         (Arc::new(AdminState { scrapers, ..plain }), requests)

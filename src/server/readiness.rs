@@ -1,5 +1,5 @@
-//! Decides when `/readyz` succeeds: once every informer that can sync has synced, or after 10 minutes. `/readyz` then
-//! succeeds until the shutdown.
+//! Decides when `/readyz` succeeds: once every informer that can sync has synced, or after 10
+//! minutes. `/readyz` then succeeds until the shutdown.
 
 use super::cached_response::CachedResponse;
 use jiff::{SignedDuration, Timestamp};
@@ -24,14 +24,15 @@ const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 /// Maximum number of informers that `/readyz?verbose` names as not synced yet.
 const MAX_NAMED: usize = 100;
 
-/// The informers of all profiles.
+/// The informers of all profiles for which `/readyz` waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredInformers {
-    /// The informers that kubewarm knows so far.
-    pub informers: Vec<InformerKey>,
+    /// The informers that kubewarm knows so far. Further informers can follow while `is_complete`
+    /// is false.
+    pub informers: Arc<[InformerKey]>,
     /// Whether `informers` contains the informers of all targets. False while kubewarm has not
     /// listed the namespaces that a profile's namespace selector matches.
-    pub complete: bool,
+    pub is_complete: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,33 +40,37 @@ pub(super) struct ReadinessReport {
     /// How the wait for the informers' first lists ended. This outcome determines the HTTP status
     /// code of `/readyz`.
     pub(super) end: StartupOutcome,
-    pub(super) listed: bool,
+    pub(super) is_listed: bool,
     /// Whether kubewarm has not yet listed the namespaces that a profile's namespace selector
-    /// matches. `/readyz` then does not succeed, because the selector's informers are still
-    /// unknown.
-    pub(super) selecting: bool,
+    /// matches. The target's informers are then still unknown, so `/readyz` waits for this list, at
+    /// most until `deadline`.
+    pub(super) is_selecting: bool,
     /// Number of informers that `/readyz` counts. While `/readyz` waits for first lists, it ignores
     /// informers that profiles declared after the start. Later `/readyz` counts all declared
     /// informers.
     pub(super) declared: usize,
-    /// Number of informers that have synced once, or whose phase is `Paused`.
+    /// Number of informers that have synced once, or whose phase is `Paused`. A paused informer
+    /// does not sync until a person edits its profile, so `/readyz` does not wait for it.
     pub(super) synced: usize,
     /// Number of informers that kubewarm blocks, whose requests the API server rejects, or whose
-    /// resource the API server does not serve.
+    /// resource the API server does not serve. `/readyz` does not wait for them, because they sync
+    /// only after a change in the cluster.
     pub(super) refused: usize,
     /// Number of informers whose lists have failed for 60 seconds without a success.
     pub(super) failing_long: usize,
     /// Number of informers that count neither as `synced` nor as `refused` nor as `failing_long`.
     /// `/readyz` waits for these informers until `deadline`.
     pub(super) pending: usize,
-    /// At most 100 of the informers for which `/readyz` waits, each with its key, phase and reason of failure.
+    /// At most 100 of the informers for which `/readyz` waits, each with its key, phase and reason
+    /// of failure.
     pub(super) pending_informers: Vec<String>,
-    /// Time at which the wait for the informers ends: 10 minutes after kubewarm has first listed the profiles. `None`
-    /// when the wait has ended.
+    /// Time at which the wait for the informers ends: 10 minutes after kubewarm has first listed
+    /// the profiles. `None` when the wait has ended.
     pub(super) deadline: Option<Timestamp>,
 }
 
-/// Computes the result of `/readyz`. After the first success, `/readyz` succeeds until the shutdown begins.
+/// Computes the result of `/readyz`. After the first success, `/readyz` succeeds until the shutdown
+/// begins.
 #[derive(Debug, Default)]
 pub struct ReadinessTracker {
     progress: Mutex<ReadinessProgress>,
@@ -77,14 +82,14 @@ struct ReadinessProgress {
     listed_at: Option<Timestamp>,
     /// The informers that profiles declared when kubewarm had first listed all profiles and the
     /// namespaces of their selectors. `/readyz` does not wait for informers that profiles declare
-    /// later.
+    /// later. `None` before that time, and after the wait has ended.
     first: Option<HashSet<InformerKey>>,
     end: StartupOutcome,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StartupOutcome {
-    /// The wait has not ended.
+    /// `/readyz` still waits for informers.
     #[default]
     Waiting,
     /// Every informer that can sync has synced.
@@ -122,16 +127,16 @@ impl ReadinessTracker {
         };
         let mut progress = self.progress.lock();
         let listed_at = *progress.listed_at.get_or_insert(now);
-        if declared.complete && progress.first.is_none() {
+        if declared.is_complete && progress.first.is_none() {
             progress.first = Some(declared.informers.iter().cloned().collect());
         }
         let reports: HashMap<_, _> = informers.iter().map(|(key, report)| (key, report)).collect();
         let mut readiness = ReadinessReport {
-            listed: true,
-            selecting: !declared.complete,
+            is_listed: true,
+            is_selecting: !declared.is_complete,
             ..ReadinessReport::default()
         };
-        for key in &declared.informers {
+        for key in &*declared.informers {
             let counts =
                 |first: &HashSet<_>| progress.end != StartupOutcome::Waiting || first.contains(key);
             if progress.first.as_ref().is_none_or(counts) {
@@ -139,8 +144,8 @@ impl ReadinessTracker {
             }
         }
         if progress.end == StartupOutcome::Waiting {
-            // After `first` is set, `/readyz` does not wait for namespace selectors that profiles
-            // add later.
+            // After `first` is set, `/readyz` ignores the informers of namespace selectors that
+            // profiles add later.
             if progress.first.is_some() && readiness.pending == 0 {
                 progress.end = StartupOutcome::Ready;
             } else if now.duration_since(listed_at) >= MAX_WAIT {
@@ -177,8 +182,8 @@ impl ReadinessReport {
         }
     }
 
-    /// Returns the field of `self` that counts the informer of `report`. Returns `None` while `/readyz` waits for this
-    /// informer.
+    /// Returns the field of `self` that counts the informer of `report`. Returns `None` while
+    /// `/readyz` waits for this informer.
     fn final_count(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
         if report.phase == InformerPhase::Blocked {
             return Some(&mut self.refused);
@@ -191,7 +196,8 @@ impl ReadinessReport {
             fault.reason,
             FaultReason::NotServed | FaultReason::NamespaceNotFound | FaultReason::NotListable
         );
-        // While the informer tries another list method, the API server's rejection of the first method is not final.
+        // While the informer tries another list method, the API server's rejection of the first
+        // method is not final.
         let is_unsupported =
             fault.reason == FaultReason::Unsupported && report.phase == InformerPhase::Failing;
         if fault.reason.is_access_denied() || is_absent || is_unsupported {
@@ -207,9 +213,9 @@ impl fmt::Display for ReadinessReport {
             f.write_str("not ready: shutting down")
         } else if self.is_ready() {
             f.write_str("ok")
-        } else if self.listed && self.selecting && self.pending == 0 {
+        } else if self.is_listed && self.is_selecting && self.pending == 0 {
             f.write_str("not ready: namespaces not listed yet")
-        } else if self.listed {
+        } else if self.is_listed {
             write!(f, "not ready: {} of {} informers pending", self.pending, self.declared)
         } else {
             f.write_str("not ready: profiles not listed yet")
@@ -231,7 +237,7 @@ mod tests {
     use crate::server::fixtures::{at, failing, key, listing, snapshot, synced};
 
     fn all(informers: &[InformerKey]) -> DeclaredInformers {
-        DeclaredInformers { informers: informers.to_vec(), complete: true }
+        DeclaredInformers { informers: informers.into(), is_complete: true }
     }
 
     #[test]
@@ -335,7 +341,7 @@ mod tests {
     #[test]
     fn readiness_waits_ten_minutes_for_a_selectors_namespaces() {
         let readiness = ReadinessTracker::default();
-        let some = DeclaredInformers { informers: vec![key("pods", "a")], complete: false };
+        let some = DeclaredInformers { informers: [key("pods", "a")].into(), is_complete: false };
         let informers = [snapshot(key("pods", "a"), synced())];
         let look = readiness.compute(Some(&some), &informers, at(1_000));
         assert_eq!((look.is_ready(), look.pending), (false, 0));
@@ -350,7 +356,7 @@ mod tests {
         assert!(
             !readiness.compute(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).is_ready()
         );
-        let later = DeclaredInformers { informers: vec![a.clone(), b], complete: false };
+        let later = DeclaredInformers { informers: [a.clone(), b].into(), is_complete: false };
         assert!(readiness.compute(Some(&later), &[snapshot(a, synced())], at(1_001)).is_ready());
     }
 }

@@ -14,9 +14,9 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
         let declared = (admin.declared)();
         Arc::new(admin.readiness.compute(declared.as_ref(), &(admin.informers)(), (admin.now)()))
     };
-    // Before kubewarm has listed the profiles, the readiness report costs little and is not cached.
-    // So `/readyz` shows immediately that kubewarm has listed the profiles.
-    let mut readiness = admin.readiness.answer.get(Instant::now(), |found| found.listed, look);
+    // Before kubewarm has listed the profiles, the readiness report costs little, so kubewarm does
+    // not cache it. `/readyz` therefore shows the end of that first list immediately.
+    let mut readiness = admin.readiness.answer.get(Instant::now(), |report| report.is_listed, look);
     // `/readyz` must show a shutdown before the cached report expires.
     if admin.readiness.is_stopping() {
         readiness =
@@ -27,29 +27,33 @@ pub(super) async fn readyz(request: HttpRequest, admin: web::Data<AdminState>) -
         return text(code, format!("{readiness}\n"));
     }
     // A remote caller without a permitted token gets the number of informers, but not their names.
-    let shows_names = admin.scrapers.admit_inside(&request, "/readyz").await.is_ok();
-    text(code, render_verbose(&readiness, &(admin.failing_watches)(), shows_names))
+    let can_show_names = admin.scrapers.admit_inside(&request, "/readyz").await.is_ok();
+    text(code, render_verbose(&readiness, &(admin.failing_watches)(), can_show_names))
 }
 
-fn render_verbose(readiness: &ReadinessReport, unlisted: &[String], shows_names: bool) -> String {
+fn render_verbose(
+    readiness: &ReadinessReport,
+    unlisted: &[String],
+    can_show_names: bool,
+) -> String {
     let mark = |good| if good { "[+]" } else { "[-]" };
-    let ReadinessReport { listed, declared, synced, refused, failing_long, pending, .. } =
+    let ReadinessReport { is_listed, declared, synced, refused, failing_long, pending, .. } =
         readiness;
     let mut page = format!(
         "{} profiles listed\n\
          {} informers: {declared} declared, {synced} synced, {refused} refused, \
          {failing_long} failing for 60 s, {pending} pending\n",
-        mark(*listed),
+        mark(*is_listed),
         mark(*pending == 0),
     );
     // Writing to a `String` cannot fail, so this function ignores the results of `writeln!`.
     if !unlisted.is_empty() {
         let _written = writeln!(page, "[-] profiles not listed: {} watches fail", unlisted.len());
-        for line in unlisted.iter().filter(|_| shows_names) {
+        for line in unlisted.iter().filter(|_| can_show_names) {
             let _written = writeln!(page, "    {line}");
         }
     }
-    if shows_names {
+    if can_show_names {
         for informer in &readiness.pending_informers {
             let _written = writeln!(page, "    {informer}");
         }
@@ -58,7 +62,7 @@ fn render_verbose(readiness: &ReadinessReport, unlisted: &[String], shows_names:
             let _written = writeln!(page, "    and {unnamed} more: see /debug/informers");
         }
     }
-    if readiness.selecting {
+    if readiness.is_selecting {
         let _written = writeln!(page, "[-] namespaces of some selectors not listed yet");
     }
     if let Some(deadline) = readiness.deadline {

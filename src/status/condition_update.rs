@@ -26,7 +26,7 @@ impl ConditionUpdate {
 }
 
 /// Combines `verdicts`, the computed conditions of one type for several targets or informers, into
-/// one condition. `things` is their plural noun for the message, for instance "targets".
+/// one condition. `things` is the plural noun for these targets or informers in the message.
 ///
 /// The result is `False` if any verdict is `False`, and otherwise `Unknown` if any verdict is
 /// `Unknown`. The result's reason is the most severe reason of the verdicts with this status.
@@ -40,10 +40,12 @@ pub(super) fn rollup(
     asides: Vec<String>,
     things: &str,
 ) -> Option<ConditionUpdate> {
-    let mut bad: Vec<_> = verdicts.into_iter().filter(|it| it.status != Some(true)).collect();
-    bad.sort_by_key(|it| (it.status.is_none(), gravity(condition, it.reason)));
+    let mut bad: Vec<_> =
+        verdicts.into_iter().filter(|verdict| verdict.status != Some(true)).collect();
+    bad.sort_by_key(|verdict| (verdict.status.is_none(), gravity(condition, verdict.reason)));
     let (status, reason) = bad.first().map(|gravest| (gravest.status, gravest.reason))?;
-    let deciding = bad.into_iter().filter(|it| it.status == status).map(|it| it.message);
+    let deciding =
+        bad.into_iter().filter(|verdict| verdict.status == status).map(|verdict| verdict.message);
     let texts: Vec<_> = deciding.chain(asides).collect();
     Some(ConditionUpdate::new(status, reason, sentence::join_first(&texts, things)))
 }

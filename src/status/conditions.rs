@@ -19,7 +19,7 @@ use std::{fmt::Write as _, time::Duration};
 /// Computes the profile's conditions, in the order of [`CONDITION_TYPES`]. `rbac` is the command
 /// that prints the RBAC manifests of the profile.
 pub(super) fn conditions(
-    declared: &ResolvedProfile,
+    profile: &ResolvedProfile,
     targets: &[ObservedTarget<'_>],
     access: Option<&AccessStatus>,
     costs: Option<String>,
@@ -27,7 +27,7 @@ pub(super) fn conditions(
     since_accepted: Duration,
     rbac: &str,
 ) -> impl Iterator<Item = (&'static str, ConditionUpdate)> {
-    let accepted = accepted(declared, targets, access, rbac);
+    let accepted = accepted(profile, targets, access, rbac);
     let authorized = authorized(targets);
     let warm = warm(targets);
     let healthy =
@@ -35,7 +35,7 @@ pub(super) fn conditions(
     let fresh =
         summarize(targets, "Fresh", |target| &target.fresh, healthy, ConditionReason::NotWarm);
     let healthy = met(ConditionReason::BelowLimits, required_targets(targets, "within the limits"));
-    let within_limits = match &declared.refused {
+    let within_limits = match &profile.refused {
         Some(refusal) if refusal.reason == RefusalReason::LimitExceeded => accepted.clone(),
         Some(_) | None => summarize(
             targets,
@@ -45,7 +45,7 @@ pub(super) fn conditions(
             ConditionReason::Measuring,
         ),
     };
-    let deadline_met = match (declared.mode, declared.warmup_deadline) {
+    let deadline_met = match (profile.mode, profile.warmup_deadline) {
         (ProfileMode::Plan, Some(_)) => {
             ConditionUpdate::new(None, ConditionReason::Warming, "planned only: no informer runs")
         }
@@ -53,21 +53,21 @@ pub(super) fn conditions(
             deadline_met(set, time_to_warm, since_accepted)
         }
     };
-    let ready = ready(declared, targets, costs, [&accepted, &warm, &fresh, &within_limits]);
-    let stalled = stalled(declared, targets, &accepted);
+    let ready = ready(profile, targets, costs, [&accepted, &warm, &fresh, &within_limits]);
+    let stalled = stalled(profile, targets, &accepted);
     let verdicts = [ready, accepted, authorized, warm, fresh, within_limits, deadline_met, stalled];
     CONDITION_TYPES.into_iter().zip(verdicts)
 }
 
 /// Computes one condition of the profile from the same condition of its targets.
 ///
-/// `of` returns the condition of one target. If it is true for all required targets, the result is
-/// `healthy`. Optional targets change only the message, which lists their problems. For a profile
-/// without targets the status is `Unknown`, with the reason `unknown`.
+/// `verdict` returns the condition of one target. If the condition is true for all required
+/// targets, the result is `healthy`. Optional targets change only the message, which lists their
+/// problems. For a profile without targets the status is `Unknown`, with the reason `unknown`.
 fn summarize(
     targets: &[ObservedTarget<'_>],
     condition: &str,
-    of: for<'t> fn(&'t ObservedTarget<'_>) -> &'t ConditionUpdate,
+    verdict: for<'t> fn(&'t ObservedTarget<'_>) -> &'t ConditionUpdate,
     healthy: ConditionUpdate,
     unknown: ConditionReason,
 ) -> ConditionUpdate {
@@ -76,9 +76,10 @@ fn summarize(
     }
     let (required, optional): (Vec<_>, Vec<_>) =
         targets.iter().partition(|target| target.is_required());
-    let required = required.into_iter().map(|target| of(target).clone());
+    let required = required.into_iter().map(|target| verdict(target).clone());
     rollup(condition, required, Vec::new(), "targets").unwrap_or_else(|| {
-        let troubled = optional.into_iter().map(of).filter(|found| found.status != Some(true));
+        let troubled =
+            optional.into_iter().map(verdict).filter(|verdict| verdict.status != Some(true));
         let mut parts: Vec<_> =
             troubled.map(|verdict| format!("Optional: {}", verdict.message)).collect();
         parts.insert(0, healthy.message);
@@ -99,10 +100,10 @@ fn required_targets(targets: &[ObservedTarget<'_>], state: &str) -> String {
     }
 }
 
-/// Whether `access` lacks manifests that an informer needs. The manifests are absent because they
+/// Whether `access` lacks the RBAC manifests that grant an informer its permissions, because they
 /// exceed the maximum size of a status.
-fn has_no_manifests(declared: &ResolvedProfile, access: &AccessStatus) -> bool {
-    let mut informers = declared.targets.iter().flat_map(ResolvedTarget::all_informers);
+fn has_no_manifests(profile: &ResolvedProfile, access: &AccessStatus) -> bool {
+    let mut informers = profile.targets.iter().flat_map(ResolvedTarget::all_informers);
     informers.any(|informer| {
         let manifests =
             if is_elevated(&informer.key) { &access.manifests_elevated } else { &access.manifests };
@@ -111,12 +112,12 @@ fn has_no_manifests(declared: &ResolvedProfile, access: &AccessStatus) -> bool {
 }
 
 fn accepted(
-    declared: &ResolvedProfile,
+    profile: &ResolvedProfile,
     targets: &[ObservedTarget<'_>],
     access: Option<&AccessStatus>,
     rbac: &str,
 ) -> ConditionUpdate {
-    if let Some(refusal) = &declared.refused {
+    if let Some(refusal) = &profile.refused {
         let runs = match targets {
             [] => "nothing is watched or served until that is corrected",
             _ => "the last valid generation keeps serving",
@@ -125,15 +126,15 @@ fn accepted(
         return ConditionUpdate::new(Some(false), refusal.reason.into(), text);
     }
     let mut healthy = required_targets(targets, "resolved");
-    if access.is_some_and(|access| has_no_manifests(declared, access)) {
+    if access.is_some_and(|access| has_no_manifests(profile, access)) {
         let _infallible = write!(
             healthy,
             "; its permissions are too many for status.access, print them with `{rbac}`"
         );
     }
     healthy.push_str(&managed_fields::profile_remark(targets));
-    if let Some(account) = &declared.service_account {
-        healthy.push_str(&policy_remark(account, declared.authors));
+    if let Some(account) = &profile.service_account {
+        healthy.push_str(&policy_remark(account, profile.authors));
     }
     summarize(
         targets,
@@ -160,7 +161,8 @@ fn authorized(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
 }
 
 /// Returns an empty text if an admission policy checks that the profile's author may act as the
-/// ServiceAccount `account`. Otherwise returns a text for the message of the condition `Accepted`.
+/// ServiceAccount `account`. Otherwise returns a warning for the message of the condition
+/// `Accepted`, because any author could then read with this ServiceAccount's permissions.
 fn policy_remark(account: &str, authors: AccountPolicyEnforcement) -> String {
     match authors {
         AccountPolicyEnforcement::Enforced => String::new(),
@@ -195,7 +197,7 @@ fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
 }
 
 fn ready(
-    declared: &ResolvedProfile,
+    profile: &ResolvedProfile,
     targets: &[ObservedTarget<'_>],
     costs: Option<String>,
     [accepted, warm, fresh, within_limits]: [&ConditionUpdate; 4],
@@ -214,12 +216,12 @@ fn ready(
     if accepted.status == Some(false) && !passing.contains(&accepted.reason) {
         return not(ConditionReason::InvalidSpec, accepted.message.clone());
     }
-    if declared.mode == ProfileMode::Plan {
+    if profile.mode == ProfileMode::Plan {
         let text =
             costs.unwrap_or_else(|| "planned only: kubewarm is estimating the cost".to_owned());
         return wanted(ConditionReason::Plan, text);
     }
-    if declared.mode == ProfileMode::Paused {
+    if profile.mode == ProfileMode::Paused {
         let text = "paused: stored data is served, no watch is open; set spec.mode to Active";
         return wanted(ConditionReason::Paused, text.to_owned());
     }
@@ -239,6 +241,11 @@ fn ready(
     }
     if within_limits.status == Some(false) {
         return not(ConditionReason::LimitExceeded, within_limits.message.clone());
+    }
+    // An unknown kind, for instance a misspelled kind, becomes the reason of `Ready` instead of
+    // `TargetsNotWarm`, because `kubectl get` shows this reason.
+    if accepted.status == Some(false) && accepted.reason == ConditionReason::UnknownResource {
+        return not(accepted.reason, accepted.message.clone());
     }
     match (warm.status, fresh.status) {
         (Some(false), _) => not(ConditionReason::TargetsNotWarm, warm.message.clone()),
@@ -293,7 +300,7 @@ fn deadline_met(
 }
 
 fn stalled(
-    declared: &ResolvedProfile,
+    profile: &ResolvedProfile,
     targets: &[ObservedTarget<'_>],
     accepted: &ConditionUpdate,
 ) -> ConditionUpdate {
@@ -302,7 +309,7 @@ fn stalled(
         .filter(|target| target.is_required())
         .filter_map(|target| target.declared.resolved.as_ref()?.as_ref().err());
     let is_author_error =
-        declared.refused.iter().chain(of_targets).find(|refusal| refusal.reason.is_author_error());
+        profile.refused.iter().chain(of_targets).find(|refusal| refusal.reason.is_author_error());
     match (is_author_error, accepted.status) {
         (Some(refusal), _) => {
             let text = format!("only an edit of the profile helps: {}", accepted.message);

@@ -28,12 +28,12 @@ const CONFIRM: Duration = Duration::from_secs(4);
 /// How long kubewarm sends no Events to a namespace after the API server rejected an Event and its
 /// retry with 403.
 const REFUSED: Duration = Duration::from_mins(10);
-/// Maximum number of remembered namespaces whose Events the API server rejected. For a namespace
-/// above this number, kubewarm sends two more requests that the API server rejects.
+/// Maximum number of namespaces for which kubewarm remembers that the API server rejected an Event.
+/// In further namespaces, each Event costs two requests that the API server rejects.
 const MAX_REFUSED: u64 = 4_096;
 /// Timeout of the request that sends one Event, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
-/// Maximum length of `reportingInstance`, in bytes.
+/// Maximum length of `reportingInstance` that the API server accepts, in bytes.
 const MAX_INSTANCE: usize = 128;
 
 #[derive(Clone)]
@@ -49,16 +49,9 @@ pub struct EventRecorder {
     warned: Arc<AtomicBool>,
 }
 
-impl std::fmt::Debug for EventRecorder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventRecorder").field("instance", &self.instance).finish_non_exhaustive()
-    }
-}
-
 impl EventRecorder {
     /// `instance` identifies this process in Events; `new` truncates it to 128 bytes. `buckets`
     /// contains the rate limit of Event requests for each namespace.
-    #[must_use]
     pub fn new(client: &Client, instance: &str, buckets: NamespaceBuckets) -> Self {
         let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
         let client = ApiClient::new(client);

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 /// Minimum interval between two Events with the same reason and target for one profile.
 const MIN_INTERVAL: Duration = Duration::from_mins(10);
-/// Maximum number of entries in [`LastEventTimes`]: 8 reasons of Events for each target, and 5
-/// reasons for the profile.
+/// Maximum number of entries in [`LastEventTimes`], which limits the memory of each profile: 8
+/// reasons of Events for each target, and 5 reasons for the profile.
 const MAX_EVENTS: usize = MAX_TARGETS * 8 + 5;
 
 pub(super) const NORMAL: &str = "Normal";
@@ -43,7 +43,7 @@ pub struct ProfileEvent {
     pub target: String,
     pub type_: &'static str,
     pub reason: &'static str,
-    /// The Event's `note`, at most 1 KiB.
+    /// The Event's `note`, the text for people, at most 1 KiB.
     pub note: String,
 }
 
@@ -100,13 +100,13 @@ pub(super) fn changes(
     let old_conditions = old.map_or(&[][..], |old| &old.conditions);
     let of_profile =
         condition_events(&["Ready", "Stalled", "Authorized"], old_conditions, &new.conditions);
-    let mut found: Vec<_> = of_profile.map(|(event, note)| new_event(event, "", note)).collect();
+    let mut events: Vec<_> = of_profile.map(|(event, note)| new_event(event, "", note)).collect();
     for target in &new.targets {
         let old = old.and_then(|old| old.targets.iter().find(|old| old.name == target.name));
         let old_conditions = old.map_or(&[][..], |old| &old.conditions);
         let types = &["Warm", "Accepted", "WithinLimits"];
         let of_target = condition_events(types, old_conditions, &target.conditions);
-        found.extend(of_target.map(|(event, note)| new_event(event, &target.name, note)));
+        events.extend(of_target.map(|(event, note)| new_event(event, &target.name, note)));
         for (relist, event, what) in [
             (RelistReason::Rollback, ROLLED_BACK, ROLLED_BACK_NOTE),
             (RelistReason::Inconsistent, INCONSISTENT, INCONSISTENT_NOTE),
@@ -115,11 +115,11 @@ pub(super) fn changes(
                 && relist_time(old, relist) != Some(at)
             {
                 let note = format!("target {:?}: {what}", target.name);
-                found.push(new_event((WARNING, event), &target.name, &note));
+                events.push(new_event((WARNING, event), &target.name, &note));
             }
         }
     }
-    found
+    events
 }
 
 type EventTypeAndReason = (&'static str, &'static str);
@@ -156,8 +156,8 @@ fn condition_event(was: Option<&Condition>, is: &Condition) -> Option<EventTypeA
 /// Returns the Event for a condition whose reason changed from `was`. The Event is a warning about
 /// the new reason, or a `Normal` Event if the problem of the old reason has ended.
 fn reason_event(was: &str, is: &Condition) -> Option<EventTypeAndReason> {
-    let of = |reason: &str| events(&is.type_, reason);
-    match (of(was), of(&is.reason)) {
+    let events = |reason: &str| events(&is.type_, reason);
+    match (events(was), events(&is.reason)) {
         (was, Some(now)) if was != Some(now) => Some((WARNING, now.0)),
         (Some((_, ended)), None) if is.status == "True" => Some((NORMAL, ended?)),
         _ => None,

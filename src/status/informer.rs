@@ -1,6 +1,9 @@
 //! The state of one informer of a profile, as the profile's status counts it.
 
-use super::reasons::{ConditionReason, fault_effect};
+use super::{
+    permissions::ExcessByNamespace,
+    reasons::{ConditionReason, fault_effect},
+};
 use crate::access::InformerAccess;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{AccessLossPolicy, FaultReason, InformerKey, ResolvedProfile};
@@ -22,14 +25,26 @@ pub struct InformerView {
     pub report: Option<InformerReport>,
     /// The informer's permission state; `None` if kubewarm makes no access checks for the informer.
     pub access: Option<InformerAccess>,
-    /// A number for each user who reads from the informer, although it drops managedFields, and can
-    /// apply the objects.
+    /// A number for each user who reads from the informer, although the informer drops
+    /// managedFields, and who can apply the objects. Such an apply removes the user's own fields.
+    /// The numbers hide the users' names.
     pub appliers: Vec<u64>,
 }
 
+/// The current state of the informers and permissions. A status shows this state in addition to the
+/// decisions of the controller.
+#[derive(Clone, Copy)]
+pub struct LiveState<'a> {
+    /// Returns the report and the permission state of an informer.
+    pub informers: &'a dyn Fn(&InformerKey) -> InformerView,
+    /// Returns the permissions that the profile's identity has and does not need; `None` if they
+    /// are unknown or must not be shown.
+    pub excess: &'a dyn Fn(&ResolvedProfile) -> Option<ExcessByNamespace>,
+}
+
 impl InformerView {
-    /// Keeps only the permission state. The status of this profile ignores the report if the
-    /// informer runs only for other profiles.
+    /// Drops the report and keeps only the permission state, for a profile whose status must ignore
+    /// the report because the informer runs only for other profiles.
     pub(super) fn without_report(self) -> Self {
         Self { report: None, ..self }
     }
@@ -41,14 +56,14 @@ impl InformerView {
     /// policy still lets clients read them.
     pub(super) fn usage(&self, policy: AccessLossPolicy) -> StoreUsage {
         let Some(report) = &self.report else { return StoreUsage::default() };
-        let is_withheld = report.lost.is_some() && !report.serves(policy);
+        let is_withheld = report.lost_at.is_some() && !report.serves(policy);
         let objects = if is_withheld { 0 } else { report.usage.objects };
         StoreUsage { objects, ..report.usage }
     }
 }
 
 /// The current time on the wall clock and on the monotonic clock. The computation of all statuses
-/// uses one reading.
+/// uses one reading, so that all ages in the statuses are of the same moment.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     /// Time on the wall clock, for timestamps in the status.
@@ -102,7 +117,7 @@ pub(super) struct ObservedInformer<'a> {
     pub(super) view: InformerView,
     pub(super) state: InformerState,
     pub(super) staleness: Option<StalenessReason>,
-    serves: bool,
+    can_serve: bool,
 }
 
 impl<'a> ObservedInformer<'a> {
@@ -113,13 +128,13 @@ impl<'a> ObservedInformer<'a> {
         clock: ClockReading,
     ) -> Self {
         let report = view.report.as_ref();
-        let serves = report.is_some_and(|report| report.serves(profile.on_access_lost));
+        let can_serve = report.is_some_and(|report| report.serves(profile.on_access_lost));
         let staleness = report
             .filter(|report| report.warmed.is_some())
             .and_then(|report| staleness(report, profile.max_staleness, clock));
         let state =
-            report.map_or(InformerState::Syncing, |report| state(report, serves, staleness));
-        Self { key, view, state, staleness, serves }
+            report.map_or(InformerState::Syncing, |report| state(report, can_serve, staleness));
+        Self { key, view, state, staleness, can_serve }
     }
 
     /// Creates the informer of a target that a limit stopped. Drops the informer's report, which
@@ -131,7 +146,7 @@ impl<'a> ObservedInformer<'a> {
             view: view.without_report(),
             state: InformerState::Limited,
             staleness: None,
-            serves: false,
+            can_serve: false,
         }
     }
 
@@ -149,7 +164,7 @@ impl<'a> ObservedInformer<'a> {
 
     /// Whether clients of this profile can read the informer's store.
     pub(super) fn is_warm(&self) -> bool {
-        self.serves
+        self.can_serve
     }
 
     /// Returns the informer's namespace for the status. The name is empty for all namespaces and
@@ -185,14 +200,14 @@ impl StalenessReason {
 
 fn state(
     report: &InformerReport,
-    serves: bool,
+    can_serve: bool,
     staleness: Option<StalenessReason>,
 ) -> InformerState {
     let fault = report.fault.as_ref();
     if let Some(state) = fault.and_then(|fault| fault_effect(fault.reason).state) {
         return state;
     }
-    match (serves, staleness, fault) {
+    match (can_serve, staleness, fault) {
         (_, _, None) if report.phase == InformerPhase::Blocked => InformerState::Forbidden,
         (false, _, Some(_)) => InformerState::Failing,
         (false, _, None) => InformerState::Syncing,

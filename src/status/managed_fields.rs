@@ -8,18 +8,21 @@ pub(super) fn is_dropping(target: &ResolvedTarget) -> bool {
     target.informers.iter().any(|informer| informer.key.drops_managed_fields())
 }
 
-/// Returns the remark about `target` with the hazard and the command that ends it. Returns an empty
-/// text if the target keeps managedFields.
+/// Returns a remark that applies can remove fields of objects that `target` serves without
+/// managedFields, and the command that keeps managedFields. Returns an empty text if the target
+/// keeps managedFields.
 pub(super) fn target_remark(
     target: &ResolvedTarget,
     profile: &ResolvedProfile,
     informers: &[ObservedInformer<'_>],
 ) -> String {
-    let position = profile.targets.iter().position(|it| it.name == target.name);
+    let position = profile.targets.iter().position(|other| other.name == target.name);
     let Some(position) = position.filter(|_| is_dropping(target)) else { return String::new() };
     let command = keep_fields_command(&profile.profile, [(position, &*target.name)]);
-    // The status contains no names of users, because the profile's author may not list users.
-    let users: BTreeSet<_> = informers.iter().flat_map(|it| &it.view.appliers).collect();
+    // The message counts users and does not name them, because a profile's author need not have the
+    // permission to list users.
+    let users: BTreeSet<_> =
+        informers.iter().flat_map(|informer| &informer.view.appliers).collect();
     let users = match users.len() {
         0 => String::new(),
         1 => " (1 user reads it and can apply it)".to_owned(),
@@ -33,7 +36,7 @@ pub(super) fn target_remark(
 
 /// Returns the remark that names the targets without managedFields, or an empty text.
 pub(super) fn profile_remark(targets: &[ObservedTarget<'_>]) -> String {
-    let dropping: Vec<_> = targets.iter().filter(|it| is_dropping(it.declared)).collect();
+    let dropping: Vec<_> = targets.iter().filter(|target| is_dropping(target.declared)).collect();
     let names = sentence::listed(&dropping, |target| format!("{:?}", target.declared.name));
     match dropping.len() {
         0 => String::new(),

@@ -42,7 +42,7 @@ impl MessageContext<'_> {
 
     /// Explains why the profile's identity cannot do `what`, such as "list pods", and names the
     /// next step. `revoked` is the time at which the identity last had the permission, or `None` if
-    /// it never had it.
+    /// the identity never had the permission.
     pub(super) fn refusal(
         &self,
         reason: FaultReason,
@@ -75,8 +75,8 @@ impl MessageContext<'_> {
         with_next_step(&missing, &format!("{command} --diff"))
     }
 
-    /// Describes the failed request of `informers`. If several of them have faults, the faults must
-    /// have the same reason, and the message describes the first fault. Returns `None` if no
+    /// Describes the failed request of `informers`. If several informers have faults, the faults
+    /// must have the same reason, and the message describes the first fault. Returns `None` if no
     /// informer has a fault.
     pub(super) fn fault(&self, informers: &[&ObservedInformer<'_>]) -> Option<String> {
         let fault = informers.iter().find_map(|informer| informer.fault())?;
@@ -153,7 +153,7 @@ pub(super) fn progress(informers: &[ObservedInformer<'_>]) -> String {
     };
     let listed = listing().fold(0_u64, |sum, report| sum.saturating_add(report.listed));
     // The sum is `None` if the API server does not report the number of objects of one of the
-    // lists. It reports no number for lists with a selector.
+    // lists, for instance of a list with a selector.
     let expected =
         listing().try_fold(0_u64, |sum, report| Some(sum.saturating_add(report.expected?)));
     let far = match expected.filter(|expected| *expected > 0) {

@@ -8,6 +8,7 @@ mod condition_update;
 mod conditions;
 mod event_recorder;
 mod events;
+mod index_problems;
 mod informer;
 mod managed_fields;
 mod messages;
@@ -29,9 +30,9 @@ mod write_delay;
 pub use self::{
     event_recorder::EventRecorder,
     events::ProfileEvent,
-    informer::{ClockReading, InformerView},
+    informer::{ClockReading, InformerView, LiveState},
     permissions::{ExcessByNamespace, excess},
-    reference::{ReasonEntry, Reference, reference},
+    reference::{Reference, reference},
     reporter::{ObservedProfile, StatusReporter, StoredStatus},
     status_writer::{StatusWrite, StatusWriteOutcome, StatusWriter},
 };
@@ -49,7 +50,9 @@ use self::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kubewarm_api::{
     model::{AccessLossPolicy, InformerKey, ProfileMode, ResolvedProfile},
-    v1alpha1::{CacheProfileStatus, DiscoveryStatus, ResourceScope, TargetStatus, mebibytes},
+    v1alpha1::{
+        CacheProfileStatus, ResolvedResourceStatus, ResourceScope, TargetStatus, mebibytes,
+    },
 };
 use kubewarm_cache::store::StoreUsage;
 use std::{collections::BTreeMap, time::Duration};
@@ -57,13 +60,12 @@ use std::{collections::BTreeMap, time::Duration};
 /// Computes the status of a profile. Performs no I/O; equal inputs give equal statuses.
 ///
 /// `previous` is the last status of the profile with the same UID. The result keeps the
-/// `lastTransitionTime` of unchanged conditions. It keeps `timeToWarmMilliseconds` if the profile's
-/// generation is the same. If `observed` has no cost estimate, the result also keeps the estimate
+/// `lastTransitionTime` of unchanged conditions, and `timeToWarmMilliseconds` if the profile's
+/// generation is the same. If `observed` has no forecast, the result also keeps the forecast
 /// (`plan`) of the same generation. A `previous` status from another process must first go through
 /// [`adopt`].
 ///
-/// `informers` returns the report and the permission state of an informer that the profile needs.
-/// An informer without a report does not run and counts as not synced.
+/// An informer without a report in `live` does not run and counts as not synced.
 ///
 /// A target is *warm* if clients can read the stores of all its informers. A target is *fresh* if
 /// the last confirmation of each store is younger than `maxStaleness`. A watch that was interrupted
@@ -71,35 +73,34 @@ use std::{collections::BTreeMap, time::Duration};
 ///
 /// # Cost
 ///
-/// One call of `informers` per informer, and about one microsecond per informer.
-#[must_use]
+/// One call of `live.informers` per informer, and about one microsecond per informer.
 pub fn compute(
     observed: &ObservedProfile,
     previous: Option<&CacheProfileStatus>,
     clock: ClockReading,
-    informers: &dyn Fn(&InformerKey) -> InformerView,
+    live: LiveState<'_>,
 ) -> CacheProfileStatus {
-    let ObservedProfile { declared, excess, .. } = observed;
-    let (access, plan) = (observed.access.as_deref(), observed.plan.as_deref());
+    let (profile, excess) = (&observed.resolved, (live.excess)(&observed.resolved));
+    let (access, forecast) = (observed.access.as_deref(), observed.forecast.as_deref());
     // A profile in mode `Plan` runs no informer, so the status ignores reports of informers that
-    // run for other profiles. It still contains the result of access checks.
-    let planned = |key: &InformerKey| informers(key).without_report();
-    let informers = if declared.mode == ProfileMode::Plan { &planned } else { informers };
-    let targets: Vec<_> = declared
+    // run for other profiles. The status still contains the result of access checks.
+    let planned = |key: &InformerKey| (live.informers)(key).without_report();
+    let informers = if profile.mode == ProfileMode::Plan { &planned } else { live.informers };
+    let targets: Vec<_> = profile
         .targets
         .iter()
         .map(|target| ObservedTarget::new(target, observed, clock, informers))
         .collect();
-    let generation = Some(declared.generation);
+    let generation = Some(profile.generation);
     let same_generation = previous.filter(|previous| previous.observed_generation == generation);
 
     let mut all = BTreeMap::new();
     let rendered: Vec<_> = targets
         .iter()
         .map(|target| {
-            let held = held(target, informers, declared.on_access_lost);
-            let status = render(target, observed, previous, clock, total(&held));
-            all.extend(held);
+            let usage = usage_by_informer(target, informers, profile.on_access_lost);
+            let status = render(target, observed, previous, clock, total(&usage));
+            all.extend(usage);
             status
         })
         .collect();
@@ -108,18 +109,19 @@ pub fn compute(
         .and_then(|previous| previous.time_to_warm_milliseconds)
         .or_else(|| slowest_required(&targets, &rendered));
     let since_accepted =
-        clock.mono.saturating_duration_since(clock.process_start + declared.accepted_at);
+        clock.mono.saturating_duration_since(clock.process_start + profile.accepted_at);
     let took = time_to_warm.and_then(|took| u64::try_from(took).ok()).map(Duration::from_millis);
     let known = same_generation.and_then(|previous| previous.plan.as_ref());
-    let status = plan.map(|plan| quantities::plan(plan, known)).or_else(|| known.cloned());
-    let status = status.filter(|_| declared.mode == ProfileMode::Plan);
-    let rbac = rbac_command(&declared.profile, &observed.operator_namespace);
-    let costs = status.as_ref().map(|status| quantities::costs(status, plan, &rbac));
-    let verdicts = conditions(declared, &targets, access, costs, took, since_accepted, &rbac);
+    let status =
+        forecast.map(|forecast| quantities::plan(forecast, known)).or_else(|| known.cloned());
+    let status = status.filter(|_| profile.mode == ProfileMode::Plan);
+    let rbac = rbac_command(&profile.profile, &observed.operator_namespace);
+    let costs = status.as_ref().map(|status| quantities::costs(status, forecast, &rbac));
+    let verdicts = conditions(profile, &targets, access, costs, took, since_accepted, &rbac);
     let old = previous.map_or(&[][..], |previous| &previous.conditions);
     let total = total(&all);
     CacheProfileStatus {
-        conditions: merge(old, verdicts, declared, clock),
+        conditions: merge(old, verdicts, profile, clock),
         observed_generation: generation,
         warm_targets: Some(format!(
             "{}/{}",
@@ -135,9 +137,8 @@ pub fn compute(
     }
 }
 
-/// Removes the times that only the process that wrote the status `foreign` could measure: the times
-/// to warm, and the times at which its stores were last confirmed.
-#[must_use]
+/// Removes the times that are true only in the process that wrote the status `foreign`: the times
+/// to warm, and the times at which that process last confirmed its stores.
 pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign.time_to_warm_milliseconds = None;
     for target in &mut foreign.targets {
@@ -146,19 +147,20 @@ pub fn adopt(mut foreign: CacheProfileStatus) -> CacheProfileStatus {
     foreign
 }
 
-fn total(held: &BTreeMap<&InformerKey, StoreUsage>) -> StoreUsage {
-    held.values().fold(StoreUsage::default(), |sum, size| StoreUsage {
+fn total(usage: &BTreeMap<&InformerKey, StoreUsage>) -> StoreUsage {
+    usage.values().fold(StoreUsage::default(), |sum, size| StoreUsage {
         objects: sum.objects.saturating_add(size.objects),
         bytes: sum.bytes.saturating_add(size.bytes),
     })
 }
 
-/// Returns the informers that count against the target's limits, even if several profiles share
-/// them. The values are the objects and bytes of each informer.
+/// Returns the informers that count against the target's limits, with the objects and bytes of each
+/// informer. An informer counts even if several profiles share it.
 ///
 /// After an edit, the result contains the informers of the earlier profile generation until the
-/// target is warm. In all other cases it contains the informers of the newest generation.
-fn held<'a>(
+/// target is warm, because clients read these informers' stores. In all other cases it contains the
+/// informers of the newest generation.
+fn usage_by_informer<'a>(
     target: &ObservedTarget<'a>,
     informers: &dyn Fn(&InformerKey) -> InformerView,
     policy: AccessLossPolicy,
@@ -180,13 +182,13 @@ fn held<'a>(
 /// Returns the profile generation whose informers serve reads of `target`.
 ///
 /// Newly synced informers serve reads only after the controller's next reconciliation. The status
-/// reports their generation before that, so that a warm target never shows the generation that an
-/// edit replaced.
-fn serving_generation(target: &ObservedTarget<'_>, declared: &ResolvedProfile) -> Option<i64> {
+/// reports the new informers' generation before that. Otherwise a warm target could show the
+/// generation that an edit replaced.
+fn serving_generation(target: &ObservedTarget<'_>, profile: &ResolvedProfile) -> Option<i64> {
     let serving = target.declared.serving.as_ref();
     let is_new = serving.is_none_or(|serving| !serving.is_of(&target.declared.informers));
-    if is_new && target.is_warm() && declared.refused.is_none() {
-        return Some(declared.generation);
+    if is_new && target.is_warm() && profile.refused.is_none() {
+        return Some(profile.generation);
     }
     serving.map(|serving| serving.generation)
 }
@@ -210,7 +212,7 @@ fn slowest_required(targets: &[ObservedTarget<'_>], rendered: &[TargetStatus]) -
 fn merge(
     old: &[Condition],
     list: impl IntoIterator<Item = (&'static str, condition_update::ConditionUpdate)>,
-    declared: &ResolvedProfile,
+    profile: &ResolvedProfile,
     clock: ClockReading,
 ) -> Vec<Condition> {
     let merged = list.into_iter().map(|(type_, verdict)| {
@@ -227,7 +229,7 @@ fn merge(
             status: status.to_owned(),
             reason: verdict.reason.as_str().to_owned(),
             message: verdict.message,
-            observed_generation: Some(declared.generation),
+            observed_generation: Some(profile.generation),
             last_transition_time: since.unwrap_or_else(|| quantities::seconds(clock.wall)),
         }
     });
@@ -241,17 +243,17 @@ fn render(
     clock: ClockReading,
     size: StoreUsage,
 ) -> TargetStatus {
-    let ObservedProfile { declared, access, .. } = observed;
-    let generation = Some(declared.generation);
+    let ObservedProfile { resolved: profile, access, .. } = observed;
+    let generation = Some(profile.generation);
     let is_same = previous.is_some_and(|previous| previous.observed_generation == generation);
     let old = previous
         .and_then(|previous| previous.targets.iter().find(|old| old.name == *target.declared.name));
     let kept = old.filter(|_| is_same);
     let kept = kept.and_then(|old| old.time_to_warm_milliseconds);
-    let took = || target.time_to_warm(declared.accepted_at, clock).map(quantities::millis);
+    let took = || target.time_to_warm(profile.accepted_at, clock).map(quantities::millis);
     let conditions = old.map_or(&[][..], |old| &old.conditions);
     let context = MessageContext {
-        profile: &declared.profile,
+        profile: &profile.profile,
         target: &target.declared.name,
         access: access.as_deref(),
         operator_namespace: &observed.operator_namespace,
@@ -265,16 +267,16 @@ fn render(
     TargetStatus {
         name: target.declared.name.to_string(),
         problems: problems::problems(target, context, clock),
-        conditions: merge(conditions, verdicts, declared, clock),
-        serving_generation: serving_generation(target, declared),
+        conditions: merge(conditions, verdicts, profile, clock),
+        serving_generation: serving_generation(target, profile),
         objects: Some(quantities::count(size.objects)),
         memory: Some(mebibytes(size.bytes)),
         time_to_warm_milliseconds: kept.or_else(took),
         last_confirmed_time: target.last_confirmed().map(quantities::seconds),
-        resolved: target.resolved().map(|resolved| DiscoveryStatus {
+        resolved: target.resolved().map(|resolved| ResolvedResourceStatus {
             version: Some(resolved.resource.version().to_owned()),
             kind: Some(resolved.kind.to_string()),
-            scope: Some(if resolved.namespaced {
+            scope: Some(if resolved.is_namespaced {
                 ResourceScope::Namespaced
             } else {
                 ResourceScope::Cluster

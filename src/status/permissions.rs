@@ -10,9 +10,7 @@ use super::{
     sentence,
     target::ObservedTarget,
 };
-use crate::access::{
-    AccessReports, ExcessPermissions, InformerAccess, PermissionDenial, PermissionState,
-};
+use crate::access::{AccessStates, ExcessPermissions, InformerAccess};
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{
@@ -20,6 +18,7 @@ use kubewarm_api::{
     },
     v1alpha1::{AccessStatus, NamespaceRules, PolicyRule, RulesCompleteness},
 };
+use kubewarm_cache::informer::{PermissionDenial, PermissionState};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -35,8 +34,8 @@ const MAX_RULES: usize = 128;
 /// name means the whole cluster.
 pub type ExcessByNamespace = Vec<(Arc<str>, Arc<ExcessPermissions>)>;
 
-/// Groups the informers without access. The message of `Authorized` has one sentence for each
-/// group.
+/// The common properties of informers without access, by which the message of the condition
+/// `Authorized` groups them. The message has one sentence for each group.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct DenialGroup<'c> {
     /// Whether the API server never permitted access. `false` sorts first, so groups whose access
@@ -59,15 +58,15 @@ pub(super) fn authorized(
     let verified = informers.iter().filter(|informer| is_granted(informer)).count();
     // Informers in a deleted namespace do not count as forbidden: their Roles were deleted with the
     // namespace.
-    let is_absent = |found: &PermissionDenial| found.reason == FaultReason::NamespaceNotFound;
+    let is_absent = |denial: &PermissionDenial| denial.reason == FaultReason::NamespaceNotFound;
     let absent =
         informers.iter().filter(|informer| refused(informer).is_some_and(is_absent)).count();
     let refused = group_by(informers.iter().copied(), |informer| {
-        let found = refused(informer).filter(|found| !is_absent(found))?;
+        let denial = refused(informer).filter(|denial| !is_absent(denial))?;
         Some(DenialGroup {
-            is_new: found.revoked.is_none(),
-            reason: found.reason,
-            verbs: &found.verbs,
+            is_new: denial.revoked.is_none(),
+            reason: denial.reason,
+            verbs: &denial.verbs,
             resource: informer.key.resource.group_resource(),
         })
     });
@@ -83,9 +82,10 @@ pub(super) fn authorized(
         .iter()
         .map(|((_, message), informers)| describe_unverified(message, informers, context));
     let mut remarks: Vec<_> = lapsed.chain(remarks(informers)).collect();
-    let found = refused.iter().map(|(group, informers)| describe_denial(group, informers, context));
-    if let Some(found) = rollup("Authorized", found, remarks.clone(), "problems") {
-        return context.verdict(found.status, found.reason, &found.message);
+    let verdicts =
+        refused.iter().map(|(group, informers)| describe_denial(group, informers, context));
+    if let Some(verdict) = rollup("Authorized", verdicts, remarks.clone(), "problems") {
+        return context.verdict(verdict.status, verdict.reason, &verdict.message);
     }
     let open = informers.len() - absent;
     let (status, reason, text) = if verified < open {
@@ -147,15 +147,15 @@ fn describe_unverified(
     )
 }
 
-/// Returns sentences for the message of `Authorized`. They report access reviews whose result
-/// differs from real list and watch requests, and access checks that are late or fail.
+/// Returns sentences for the message of `Authorized`: about access reviews whose result differs
+/// from real list and watch requests, and about access checks that are late or fail.
 pub(super) fn remarks(informers: &[&ObservedInformer<'_>]) -> Vec<String> {
     let with = |is: &dyn Fn(&InformerAccess) -> bool| -> Vec<_> {
         informers.iter().copied().filter(|informer| informer.access().is_some_and(is)).collect()
     };
     let mut remarks = Vec::new();
-    for (allowed, verdict) in [(true, "would be allowed"), (false, "would be refused")] {
-        let differing = with(&|access: &InformerAccess| access.overruled == Some(allowed));
+    for (is_allowed, verdict) in [(true, "would be allowed"), (false, "would be refused")] {
+        let differing = with(&|access: &InformerAccess| access.overruled == Some(is_allowed));
         if !differing.is_empty() {
             remarks.push(format!(
                 "according to reviews, reading {} {} {verdict}; the real requests decide, look for an \
@@ -194,9 +194,9 @@ fn describe_failing_checks(informers: &[&ObservedInformer<'_>]) -> Option<String
     ))
 }
 
-/// Returns the error of the informer's last access check if no access check has had a result for
-/// about 30 seconds. Otherwise returns `None`, and also if the informer is already blocked for this
-/// reason (`Unverified`).
+/// Returns the error of the informer's last access check if the API server has answered no access
+/// check or review for about 30 seconds. Returns `None` if the informer is already blocked for this
+/// reason (`Unverified`), because [`describe_unverified`] then describes the error.
 fn check_error<'c>(informer: &'c ObservedInformer<'_>) -> Option<&'c RequestFault> {
     let InformerAccess { state, failed, .. } = informer.access()?;
     failed.as_ref().filter(|_| !matches!(state, PermissionState::Unverified { .. }))
@@ -236,9 +236,8 @@ fn last_verified(informer: &ObservedInformer<'_>) -> Option<Timestamp> {
 /// Returns `None` until the identity's rules are known. Also returns `None` for a tenant's profile
 /// that reads with the operator's identity, because tenants must not see the operator's
 /// permissions.
-#[must_use]
 pub fn excess(
-    access: &AccessReports,
+    access: &AccessStates,
     operator_namespace: &str,
     profile: &ResolvedProfile,
 ) -> Option<ExcessByNamespace> {
@@ -249,12 +248,12 @@ pub fn excess(
         return None;
     }
     let namespaces: BTreeSet<_> = informers.iter().map(|key| key.scope.namespace()).collect();
-    let of = |namespace: Option<&str>| {
+    let excess = |namespace: Option<&str>| {
         let namespace: Option<Arc<str>> = namespace.map(Into::into);
-        let found = access.excess(identity, namespace.as_ref())?;
-        Some((namespace.unwrap_or_default(), found))
+        let permissions = access.excess(identity, namespace.as_ref())?;
+        Some((namespace.unwrap_or_default(), permissions))
     };
-    namespaces.into_iter().map(of).collect()
+    namespaces.into_iter().map(excess).collect()
 }
 
 /// Resources by their verbs and API group. Each map entry becomes one RBAC rule.
@@ -269,9 +268,9 @@ fn missing_permissions(informers: &[&ObservedInformer<'_>]) -> Vec<NamespaceRule
         else {
             continue;
         };
-        let of = informer.key.resource.group_resource();
+        let resource = informer.key.resource.group_resource();
         let rules = all.entry(informer.namespace()).or_default();
-        rules.entry((verbs, of.group())).or_default().insert(of.resource());
+        rules.entry((verbs, resource.group())).or_default().insert(resource.resource());
     }
     let rule = |((verbs, group), resources): ((&[Verb], &str), BTreeSet<&str>)| PolicyRule {
         api_groups: vec![group.to_owned()],

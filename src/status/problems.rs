@@ -1,7 +1,9 @@
 //! Computes the field `targets[].problems` of a status: exceeded limits, informers that are not
-//! healthy, objects that kubewarm could not decode, and kinds with unknown fields.
+//! healthy, objects that kubewarm could not decode, kinds with unknown fields, and indexes without
+//! values.
 
 use super::{
+    index_problems::index_problems,
     informer::{ClockReading, InformerState, ObservedInformer, group_by},
     messages::MessageContext,
     quantities, sentence,
@@ -41,13 +43,16 @@ pub(super) fn problems(
         .into_iter()
         .chain(for_informers)
         .chain(undecodable(target))
-        .chain(read_as_json(target));
+        .chain(read_as_json(target))
+        .chain(index_problems(target));
     let mut seen = BTreeSet::new();
-    let key = |of: &TargetProblem| (of.namespace.clone(), of.reason.clone(), of.object.clone());
+    let key = |problem: &TargetProblem| {
+        (problem.namespace.clone(), problem.reason.clone(), problem.object.clone())
+    };
     all.filter(|problem| seen.insert(key(problem))).take(MAX_PROBLEMS).collect()
 }
 
-fn problem(namespace: &str, reason: &str, message: String) -> TargetProblem {
+pub(super) fn problem(namespace: &str, reason: &str, message: String) -> TargetProblem {
     TargetProblem {
         namespace: namespace.to_owned(),
         reason: reason.to_owned(),
@@ -71,21 +76,22 @@ fn reason(informer: &ObservedInformer<'_>) -> Option<&'static str> {
         return None;
     }
     let fault = informer.fault().map(|fault| fault.reason.as_str());
-    fault.or_else(|| informer.staleness.map(|it| it.reason().as_str()))
+    fault.or_else(|| informer.staleness.map(|staleness| staleness.reason().as_str()))
 }
 
 fn message(informer: &ObservedInformer<'_>, context: MessageContext<'_>) -> Option<String> {
     let Some(fault) = informer.fault() else {
         return Some(stale(informer.staleness?, &[informer], context));
     };
-    // `ours` contains the next step. If `ours` lacks the API server's error message, the result
-    // appends that message.
+    // `ours` is kubewarm's own message with the next step. If it lacks the API server's error
+    // message, the result appends that error message.
     let ours = context.fault(&[informer])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })
 }
 
-/// Returns a problem if kubewarm cannot read the kind in protobuf.
+/// Returns a problem if kubewarm cannot read the kind in protobuf and reads it as JSON instead,
+/// because clients that accept only protobuf then get 406.
 fn read_as_json(target: &ObservedTarget<'_>) -> Option<TargetProblem> {
     let reports = target.informers.iter().filter_map(ObservedInformer::report);
     let cause = reports.into_iter().find_map(|report| report.json_fallback.as_deref())?;
@@ -99,12 +105,12 @@ fn undecodable(target: &ObservedTarget<'_>) -> impl Iterator<Item = TargetProble
         .iter()
         .filter_map(|informer| Some((informer.namespace(), informer.report()?)));
     reports.flat_map(|(namespace, report)| {
-        report.undecodable.iter().map(move |found| TargetProblem {
-            object: sentence::bounded(found.object.to_string(), MAX_OBJECT),
+        report.undecodable.iter().map(move |entry| TargetProblem {
+            object: sentence::bounded(entry.object.to_string(), MAX_OBJECT),
             ..problem(
                 namespace,
                 UNDECODABLE,
-                format!("lists that would contain it get 500: {}", found.problem),
+                format!("lists that would contain it get 500: {}", entry.problem),
             )
         })
     })

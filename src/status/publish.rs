@@ -20,7 +20,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Minimum interval between two computations of all statuses.
+/// Minimum interval between two computations of all statuses. One computation covers all changes
+/// within the interval.
 const ROUND: Duration = Duration::from_secs(1);
 /// Pause after a computation of all statuses, as a multiple of the computation's duration. The
 /// computations therefore use at most about 2% of a core.
@@ -29,8 +30,8 @@ const REST: u32 = 50;
 const TICK: Duration = Duration::from_millis(100);
 /// Timeout of one status write or Event.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Maximum number of Events whose requests are in flight. kubewarm drops further Events, because no
-/// program needs them.
+/// Maximum number of Events whose requests are in flight. kubewarm drops further Events, because
+/// Events only inform people, and the status contains the same facts.
 const EVENTS: usize = 50;
 /// Maximum number of Events for one namespace whose requests are in flight.
 const NAMESPACE_EVENTS: usize = EVENTS / 4;
@@ -44,8 +45,8 @@ pub(crate) type StatusesByProfile = HashMap<ProfileRef, Arc<CacheProfileStatus>>
 /// `update` must call [`StatusReporter::update`] with every existing profile. `count` receives the
 /// outcome of each status write.
 ///
-/// This function sends requests only while `leads` returns true. It calls `leads` before each
-/// request, because the process can have been suspended since the last call. When this replica
+/// This function sends requests only while `is_leader` returns true. It calls `is_leader` before
+/// each request, because the process can have been suspended since the last call. When this replica
 /// loses the lease, the function aborts requests in flight. The new leader then writes the statuses
 /// that differ.
 ///
@@ -55,11 +56,11 @@ pub(crate) async fn run(
     count: impl Fn(MetricOutcome),
     statuses: StatusWriter,
     recorder: EventRecorder,
-    leads: impl Fn() -> bool + Send + Sync + 'static,
+    is_leader: impl Fn() -> bool + Send + Sync + 'static,
     process_start: Instant,
     stop: CancellationToken,
 ) {
-    let leads = Arc::new(leads);
+    let is_leader = Arc::new(is_leader);
     let (mut writes, mut sends) = (JoinSet::new(), JoinSet::new());
     let event_permits = KeyedSemaphore::new(EVENTS, NAMESPACE_EVENTS);
     let mut reporter = StatusReporter::default();
@@ -79,28 +80,28 @@ pub(crate) async fn run(
             Some(_) = sends.join_next() => continue,
             _ = ticks.tick() => {}
         }
-        let is_leader = leads();
-        if !is_leader {
+        let has_lease = is_leader();
+        if !has_lease {
             writes.abort_all();
             sends.abort_all();
         }
         let clock = ClockReading { wall: Timestamp::now(), mono: Instant::now(), process_start };
-        // After a change of leadership, `update` runs at once. It removes aborted writes from the
+        // After a change of leadership, `update` runs at once, and removes aborted writes from the
         // queue before the loop starts other writes.
         let mut events = Vec::new();
-        if update_at <= clock.mono || last_role != Some(is_leader) {
-            events = update(&mut reporter, is_leader, clock);
-            last_role = Some(is_leader);
+        if update_at <= clock.mono || last_role != Some(has_lease) {
+            events = update(&mut reporter, has_lease, clock);
+            last_role = Some(has_lease);
             update_at = clock.mono + clock.mono.elapsed().saturating_mul(1 + REST).max(ROUND);
         }
         for (write, permit) in reporter.start_due_writes(Instant::now()) {
-            writes.spawn(write_status(statuses.clone(), Arc::clone(&leads), write, permit));
+            writes.spawn(write_status(statuses.clone(), Arc::clone(&is_leader), write, permit));
         }
         for event in events {
             if let Some(permit) = event_permits.try_acquire(&event.profile.namespace) {
                 sends.spawn(send_event(
                     recorder.clone(),
-                    Arc::clone(&leads),
+                    Arc::clone(&is_leader),
                     event,
                     clock.wall,
                     permit,
@@ -112,11 +113,11 @@ pub(crate) async fn run(
 
 async fn write_status(
     statuses: StatusWriter,
-    leads: Arc<impl Fn() -> bool>,
+    is_leader: Arc<impl Fn() -> bool>,
     write: StatusWrite,
     _permit: KeyedPermit,
 ) -> (StatusWrite, StatusWriteOutcome) {
-    if !leads() {
+    if !is_leader() {
         return (write, StatusWriteOutcome::Failed);
     }
     let outcome = timeout(REQUEST, statuses.write(&write)).await;
@@ -125,12 +126,12 @@ async fn write_status(
 
 async fn send_event(
     recorder: EventRecorder,
-    leads: Arc<impl Fn() -> bool>,
+    is_leader: Arc<impl Fn() -> bool>,
     event: ProfileEvent,
     at: Timestamp,
     _permit: KeyedPermit,
 ) {
-    if leads() {
+    if is_leader() {
         let _late = timeout(REQUEST, recorder.send(&event, at)).await;
     }
 }

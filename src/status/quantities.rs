@@ -8,7 +8,7 @@ use kubewarm_api::v1alpha1::{
 use kubewarm_cache::informer::{InformerReport, LatencyQuantiles};
 use std::{fmt::Write as _, time::Duration};
 
-/// Removes the fraction of a second, because the API server does not store it.
+/// Removes the fraction of a second, because the API server does not store the fraction.
 pub(super) fn seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
@@ -26,9 +26,9 @@ pub(super) fn small(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Returns the cost of a profile in mode `Plan`. `known` is the cost in the current status, for the
-/// same generation of the profile. If only the time of the estimate differs, the function returns
-/// `known`.
+/// Returns the forecast in the form of `status.plan`, for a profile in mode `Plan`. `known` is the
+/// forecast in the current status, for the same generation of the profile. If only the time
+/// differs, the function returns `known`, so that a repeated forecast causes no status write.
 pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> PlanStatus {
     let new = forecast.total.status();
     let timed = known.filter(|known| known.time.is_some());
@@ -38,9 +38,10 @@ pub(super) fn plan(forecast: &ProfileForecast, known: Option<&PlanStatus>) -> Pl
     }
 }
 
-/// Returns the cost of a profile in mode `Plan` as a sentence. The sentence includes the caveats of
-/// `forecast`, which is `None` if this process has not completed a forecast. If `plan` has no
-/// certainty, its numbers are lower bounds. `rbac` is the command that prints the RBAC manifests.
+/// Returns the costs of a profile in mode `Plan` as a sentence, from `plan`, the forecast in the
+/// profile's status. The sentence includes the caveats of `forecast`, which is `None` if this
+/// process has not completed a forecast. If `plan` has no certainty, its numbers are lower bounds.
+/// `rbac` is the command that prints the RBAC manifests.
 pub(super) fn costs(plan: &PlanStatus, forecast: Option<&ProfileForecast>, rbac: &str) -> String {
     let PlanStatus {
         informers,
@@ -80,34 +81,34 @@ pub(super) fn costs(plan: &PlanStatus, forecast: Option<&ProfileForecast>, rbac:
 
 /// Counts the informers by their state in the status. Each informer has exactly one state.
 pub(super) fn informers(informers: &[ObservedInformer<'_>]) -> InformerCounts {
-    let of = |state: InformerState| {
+    let count = |state: InformerState| {
         small(informers.iter().filter(|informer| informer.state == state).count())
     };
     InformerCounts {
         total: small(informers.len()),
-        synced: of(InformerState::Synced),
-        syncing: of(InformerState::Syncing),
-        stale: of(InformerState::Stale),
-        forbidden: of(InformerState::Forbidden),
-        missing: of(InformerState::Missing),
-        limited: of(InformerState::Limited),
-        failing: of(InformerState::Failing),
+        synced: count(InformerState::Synced),
+        syncing: count(InformerState::Syncing),
+        stale: count(InformerState::Stale),
+        forbidden: count(InformerState::Forbidden),
+        missing: count(InformerState::Missing),
+        limited: count(InformerState::Limited),
+        failing: count(InformerState::Failing),
     }
 }
 
-/// Returns the maximum over all informers of each quantile of the event latency, or `None` if no
-/// latency was measured.
+/// Returns the latencies of list pages, watch events and reads: for each quantile, the maximum over
+/// all informers. Returns `None` if no latency was measured.
 pub(super) fn latency(informers: &[ObservedInformer<'_>]) -> Option<LatencyStatus> {
-    let largest = |of: fn(&InformerReport) -> Option<LatencyQuantiles>| {
+    let largest = |latency: fn(&InformerReport) -> Option<LatencyQuantiles>| {
         informers
             .iter()
             .filter_map(ObservedInformer::report)
-            .filter_map(of)
+            .filter_map(latency)
             .reduce(|a, b| LatencyQuantiles { p50: a.p50.max(b.p50), p99: a.p99.max(b.p99) })
     };
-    let quantiles = |found: LatencyQuantiles| QuantilesStatus {
-        p50: i32::try_from(millis(found.p50)).unwrap_or(i32::MAX),
-        p99: i32::try_from(millis(found.p99)).unwrap_or(i32::MAX),
+    let quantiles = |latency: LatencyQuantiles| QuantilesStatus {
+        p50: i32::try_from(millis(latency.p50)).unwrap_or(i32::MAX),
+        p99: i32::try_from(millis(latency.p99)).unwrap_or(i32::MAX),
     };
     let latency = LatencyStatus {
         list_page: largest(|report| report.list_latency).map(quantiles),

@@ -2,17 +2,16 @@
 //! module performs no I/O.
 
 use super::{
-    ExcessByNamespace, adopt, compute,
+    adopt, compute,
     events::{LastEventTimes, ProfileEvent},
-    informer::{ClockReading, InformerView},
+    informer::{ClockReading, LiveState},
     publish::StatusesByProfile,
     status_writer::{StatusWrite, StatusWriteOutcome},
     write_delay::write_delay,
 };
 use crate::forecast::ProfileForecast;
 use kubewarm_api::{
-    manifests::NAMESPACE,
-    model::{InformerKey, ProfileRef, ResolvedProfile},
+    model::{ProfileRef, ResolvedProfile},
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
@@ -24,15 +23,15 @@ const MAX_IN_FLIGHT: usize = 40;
 /// Maximum number of status writes in flight for one namespace, so that slow writes of one
 /// namespace do not delay other namespaces.
 const NAMESPACE_MAX_IN_FLIGHT: usize = 4;
-/// The first and the maximum delay before a failed status write is retried. The delay doubles with
-/// each failure.
+/// The first and the maximum delay before kubewarm retries a failed status write. The delay doubles
+/// with each failure, so that a failing API server gets few writes.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 /// Delay before the retry of a status write that the API server answered with 404. Either the
 /// profile was deleted, and the next update cancels the retry, or the CRD is being replaced.
 const NOT_FOUND_DELAY: Duration = Duration::from_mins(5);
 
-/// Reads the status that kubewarm's own profile informer received last. This status can lag behind
-/// the API server.
+/// The profile's status in the API server, as kubewarm's own profile informer received it last. It
+/// can lag behind the API server.
 #[derive(Clone, Default)]
 pub struct StoredStatus(Option<Arc<StatusSource>>);
 
@@ -57,28 +56,23 @@ impl fmt::Debug for StoredStatus {
 /// The input from which the status of one profile is computed.
 #[derive(Clone, Debug)]
 pub struct ObservedProfile {
-    pub declared: Arc<ResolvedProfile>,
+    pub resolved: Arc<ResolvedProfile>,
     pub access: Option<Arc<AccessStatus>>,
-    /// Permissions that the profile's identity has and does not need; `None` if they are unknown or
-    /// must not be shown.
-    pub excess: Option<ExcessByNamespace>,
-    /// Cost estimate of a profile in mode `Plan`; `None` until the first estimate is complete.
-    pub plan: Option<Arc<ProfileForecast>>,
+    /// Forecast of a profile in mode `Plan`; `None` until the first forecast is complete.
+    pub forecast: Option<Arc<ProfileForecast>>,
     pub in_cluster: StoredStatus,
     /// The operator namespace, which messages name in commands.
     pub operator_namespace: Arc<str>,
 }
 
 impl ObservedProfile {
-    #[must_use]
-    pub fn new(declared: Arc<ResolvedProfile>) -> Self {
+    pub fn new(resolved: Arc<ResolvedProfile>, operator_namespace: Arc<str>) -> Self {
         Self {
-            declared,
+            resolved,
             access: None,
-            excess: None,
-            plan: None,
+            forecast: None,
             in_cluster: StoredStatus::default(),
-            operator_namespace: NAMESPACE.into(),
+            operator_namespace,
         }
     }
 }
@@ -108,7 +102,7 @@ struct StatusWriteRecord {
     written: Option<Arc<CacheProfileStatus>>,
     last_write: Option<Instant>,
     /// The time at which this replica became the leader or first saw the profile, whichever is
-    /// later. The first status write does not start earlier.
+    /// later. The first status write is due at this time.
     since: Instant,
     events: LastEventTimes,
 }
@@ -129,7 +123,7 @@ impl StatusReporter {
     /// [`start_due_writes`](Self::start_due_writes), and returns the Events to send now.
     ///
     /// `profiles` must contain every existing profile; the reporter drops the state of absent
-    /// profiles. `leads` is true while this replica holds the lease.
+    /// profiles. `is_leader` is true while this replica holds the lease.
     ///
     /// A follower also computes statuses, to measure its own time to warm. A new leader takes the
     /// conditions' transition times from the status in the API server, and writes its own status if
@@ -138,45 +132,47 @@ impl StatusReporter {
     pub fn update(
         &mut self,
         profiles: &[ObservedProfile],
-        informers: &dyn Fn(&InformerKey) -> InformerView,
-        leads: bool,
+        live: LiveState<'_>,
+        is_leader: bool,
         clock: ClockReading,
     ) -> Vec<ProfileEvent> {
         let mut old = std::mem::take(&mut self.profiles);
         let mut events = Vec::new();
         for observed in profiles {
-            let ObservedProfile { declared, in_cluster, .. } = observed;
-            let ResolvedProfile { profile, uid, .. } = &**declared;
-            let own = old.remove(profile).filter(|own| own.uid == *uid);
-            if own.is_none() {
+            let ObservedProfile { resolved, in_cluster, .. } = observed;
+            let ResolvedProfile { profile, uid, .. } = &**resolved;
+            let entry = old.remove(profile).filter(|entry| entry.uid == *uid);
+            if entry.is_none() {
                 // The profile is new, or a user deleted it and created it again under the same
                 // name. A write that is queued for the deleted profile is then obsolete.
                 self.queue.remove(profile);
             }
-            let (own, record) = own.map_or((None, None), |own| (Some(own.status), own.record));
-            let takes_over = leads && record.is_none();
-            let in_cluster = if takes_over || own.is_none() { in_cluster.read() } else { None };
-            let previous = match (own, &in_cluster) {
-                (Some(own), Some(foreign)) if takes_over => {
-                    Some(Arc::new(with_conditions_of(&own, foreign)))
+            let (old_status, record) =
+                entry.map_or((None, None), |entry| (Some(entry.status), entry.record));
+            let is_takeover = is_leader && record.is_none();
+            let in_cluster =
+                if is_takeover || old_status.is_none() { in_cluster.read() } else { None };
+            let previous = match (old_status, &in_cluster) {
+                (Some(old_status), Some(foreign)) if is_takeover => {
+                    Some(Arc::new(with_conditions_of(&old_status, foreign)))
                 }
-                (Some(own), _) => Some(own),
+                (Some(old_status), _) => Some(old_status),
                 (None, Some(foreign)) => Some(Arc::new(adopt((**foreign).clone()))),
                 (None, None) => None,
             };
-            let status = Arc::new(compute(observed, previous.as_deref(), clock, informers));
+            let status = Arc::new(compute(observed, previous.as_deref(), clock, live));
             // Of equal statuses, one stays in memory: a status of 128 targets takes about 230 KiB.
-            let equal = previous.iter().chain(&in_cluster).find(|it| **it == status);
+            let equal = previous.iter().chain(&in_cluster).find(|old| **old == status);
             let status = equal.map_or(status, Arc::clone);
-            let mut record = record.filter(|_| leads);
-            if leads {
+            let mut record = record.filter(|_| is_leader);
+            if is_leader {
                 let record = record.get_or_insert_with(|| StatusWriteRecord {
                     written: in_cluster.clone(),
                     last_write: None,
                     since: clock.mono,
                     events: LastEventTimes::default(),
                 });
-                let was = if takes_over { in_cluster.as_ref() } else { previous.as_ref() };
+                let was = if is_takeover { in_cluster.as_ref() } else { previous.as_ref() };
                 let was = was.map(|status| &**status);
                 events.extend(record.events.plan(profile, uid, was, &status, clock.mono));
             }
@@ -211,7 +207,7 @@ impl StatusReporter {
     }
 
     /// Records the result of a status write. Ignores the result if the profile was deleted during
-    /// the write.
+    /// the write, because a new profile with the same name needs its own status.
     pub fn record_result(
         &mut self,
         write: &StatusWrite,
@@ -256,24 +252,24 @@ impl StatusReporter {
         }
     }
 
-    #[must_use]
     pub fn statuses(&self) -> StatusesByProfile {
         let all = self.profiles.iter();
-        all.map(|(profile, own)| (profile.clone(), Arc::clone(&own.status))).collect()
+        all.map(|(profile, entry)| (profile.clone(), Arc::clone(&entry.status))).collect()
     }
 }
 
-/// Returns the status `own` with the conditions of `foreign`, another process's status, so that the
-/// result keeps the earlier transition times.
+/// Returns `status` with the conditions of `foreign`, another process's status, so that the result
+/// keeps the earlier transition times.
 fn with_conditions_of(
-    own: &CacheProfileStatus,
+    status: &CacheProfileStatus,
     foreign: &CacheProfileStatus,
 ) -> CacheProfileStatus {
-    let mut own = CacheProfileStatus { conditions: foreign.conditions.clone(), ..own.clone() };
-    for target in &mut own.targets {
+    let mut status =
+        CacheProfileStatus { conditions: foreign.conditions.clone(), ..status.clone() };
+    for target in &mut status.targets {
         if let Some(old) = foreign.targets.iter().find(|old| old.name == target.name) {
             target.conditions.clone_from(&old.conditions);
         }
     }
-    own
+    status
 }

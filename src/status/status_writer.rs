@@ -13,11 +13,12 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 /// Timeout of one status write, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
-/// Maximum size of a status, in bytes of JSON. etcd accepts objects up to 1.5 MiB, so 1 MiB remains for the spec
-/// and the managed fields. kubewarm keeps no larger status in memory, because another client wrote such a status.
+/// Maximum size of a status, in bytes of JSON. etcd accepts objects up to 1.5 MiB, so 1 MiB remains
+/// for the spec and the managed fields. kubewarm keeps no larger status in memory, because another
+/// client wrote such a status.
 pub(crate) const MAX_STATUS: usize = 512 << 10;
-/// Maximum size of a target's message in a status that is otherwise too large, in bytes. The messages of 128 targets
-/// then fit into 128 KiB.
+/// Maximum size of a target's message in a status that is otherwise too large, in bytes. The
+/// messages of 128 targets then fit into 128 KiB.
 const SHORT_MESSAGE: usize = 256;
 /// Maximum size of the response to a status write, in bytes of JSON. The response contains the
 /// complete profile, including managed fields, which repeat the name of each field.
@@ -48,7 +49,6 @@ pub struct StatusWriter {
 }
 
 impl StatusWriter {
-    #[must_use]
     pub fn new(client: &Client) -> Self {
         Self { client: ApiClient::new(client) }
     }

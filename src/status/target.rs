@@ -41,18 +41,18 @@ impl<'a> ObservedTarget<'a> {
         clock: ClockReading,
         lookup: &dyn Fn(&InformerKey) -> InformerView,
     ) -> Self {
-        let ObservedProfile { declared: profile, access, .. } = observed;
+        let ObservedProfile { resolved: profile, access, .. } = observed;
         let informer =
             |key: &'a InformerKey| ObservedInformer::new(key, lookup(key), profile, clock);
         // A target that a limit stopped ignores the reports of its informers, even if they run for
         // another profile.
         let is_stopped = declared.is_stopped();
-        let own = |key| {
+        let observe = |key| {
             if is_stopped { ObservedInformer::new_stopped(key, lookup(key)) } else { informer(key) }
         };
         let informers: Vec<_> =
-            declared.informers.iter().map(|informer| own(&informer.key)).collect();
-        let selector = declared.namespaces.as_ref().map(|informer| own(&informer.key));
+            declared.informers.iter().map(|informer| observe(&informer.key)).collect();
+        let selector = declared.namespaces.as_ref().map(|informer| observe(&informer.key));
         let context = MessageContext {
             profile: &profile.profile,
             target: &declared.name,
@@ -205,19 +205,19 @@ fn warm(
     }
     let groups =
         group_by(lacking, |informer| Some((informer.fault()?.reason, informer.fault()?.verb)));
-    let found = groups.iter().filter_map(|((reason, _), informers)| {
+    let verdicts = groups.iter().filter_map(|((reason, _), informers)| {
         let text = context.fault(informers)?;
         Some(ConditionUpdate::new(Some(false), fault_effect(*reason).warm, text))
     });
-    let found = rollup("Warm", found, Vec::new(), "problems");
+    let verdict = rollup("Warm", verdicts, Vec::new(), "problems");
     if mode == ProfileMode::Paused
-        && found.as_ref().is_none_or(|found| found.reason == ConditionReason::Syncing)
+        && verdict.as_ref().is_none_or(|verdict| verdict.reason == ConditionReason::Syncing)
     {
         let text = "paused before its first sync; set spec.mode to Active to warm it";
         return context.verdict(Some(false), ConditionReason::Paused, text);
     }
-    match found {
-        Some(found) => context.verdict(found.status, found.reason, &found.message),
+    match verdict {
+        Some(verdict) => context.verdict(verdict.status, verdict.reason, &verdict.message),
         None => context.verdict(Some(false), ConditionReason::Syncing, &progress(informers)),
     }
 }
@@ -232,11 +232,11 @@ fn fresh(
         return context.verdict(None, ConditionReason::NotWarm, "not warm yet");
     }
     let groups = group_by(selector.into_iter().chain(informers), |informer| informer.staleness);
-    let found = groups.iter().map(|(staleness, informers)| {
+    let verdicts = groups.iter().map(|(staleness, informers)| {
         ConditionUpdate::new(Some(false), staleness.reason(), stale(*staleness, informers, context))
     });
-    match rollup("Fresh", found, Vec::new(), "problems") {
-        Some(found) => context.verdict(found.status, found.reason, &found.message),
+    match rollup("Fresh", verdicts, Vec::new(), "problems") {
+        Some(verdict) => context.verdict(verdict.status, verdict.reason, &verdict.message),
         None => context.verdict(
             Some(true),
             ConditionReason::WatchesCurrent,

@@ -28,9 +28,9 @@ pub(super) fn within_limits(
     // then unknown until a new list is complete.
     let is_lost = || {
         let mut reports = informers.iter().filter_map(|informer| informer.report());
-        reports.any(|report| report.lost.is_some() && report.synced_at.is_some())
+        reports.any(|report| report.lost_at.is_some() && report.synced_at.is_some())
     };
-    let (status, text) = match (limits.are_set(), warm.status) {
+    let (status, text) = match (limits.has_any(), warm.status) {
         (false, Some(true)) => {
             (Some(true), "spec.limits is not set; all of it fits into the operator's memory")
         }

@@ -9,7 +9,8 @@ const CONDITION_CHANGE: Duration = Duration::from_secs(1);
 /// Minimum interval between two status writes of one profile if another field changed, for instance
 /// a message.
 const DETAIL_CHANGE: Duration = Duration::from_secs(10);
-/// Minimum interval between two status writes of one profile if only object counts changed.
+/// Minimum interval between two status writes of one profile if only object counts changed. Object
+/// counts change all the time, and each write loads the API server.
 const COUNT_CHANGE: Duration = Duration::from_mins(1);
 
 /// Returns the minimum interval between the last status write and the write of `wanted`. `known` is
@@ -35,8 +36,8 @@ pub(super) fn write_delay(
     objects(known).ne(objects(wanted)).then_some(COUNT_CHANGE)
 }
 
-/// Returns `status` without object counts, and without fields whose change alone causes no write:
-/// memory, latencies, and the times of checks and retries.
+/// Returns `status` without object counts, and without fields whose change alone is no reason for a
+/// write: memory, latencies, and the times of checks and retries.
 fn normalize(status: &CacheProfileStatus) -> CacheProfileStatus {
     let mut status = CacheProfileStatus { memory: None, objects: None, ..status.clone() };
     if let Some(access) = &mut status.access {

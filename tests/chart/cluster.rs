@@ -13,14 +13,15 @@ pub(crate) type Failure = Box<dyn Error>;
 /// The result of a test.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// The time limit for what takes seconds on an idle machine.
+/// The time limit for what takes seconds on an idle machine. Tests run while other tests and
+/// compilers use all cores.
 pub(crate) const SOON: Duration = Duration::from_mins(10);
 
 /// The namespace of the release.
 pub(crate) const NAMESPACE: &str = "kubewarm-system";
 
-/// Objects to which the chart's objects refer: namespaces, and ServiceAccounts for pods. The release's
-/// namespace admits only pods of the restricted standard.
+/// Objects to which the chart's objects refer: namespaces, and ServiceAccounts for pods. The
+/// release's namespace admits only pods of the restricted standard.
 const SURROUNDINGS: &str = "apiVersion: v1
 kind: Namespace
 metadata:
@@ -39,7 +40,8 @@ items:
 - {apiVersion: v1, kind: ServiceAccount, metadata: {name: warm, namespace: kubewarm-system}}
 ";
 
-/// Kinds of other projects: the kind, its group and the schema of its spec.
+/// Kinds of other projects for which the chart has objects. For each: the kind, its group and the
+/// schema of its spec.
 const OTHERS: [(&str, &str, &str); 5] = [
     ("Certificate", "cert-manager.io", CERTIFICATE),
     ("ServiceMonitor", "monitoring.coreos.com", ANYTHING),
@@ -71,7 +73,8 @@ const RULES: &str = "{type: object, properties: {groups: {type: array, x-kuberne
                   labels: {type: object, additionalProperties: {type: string}},
                   annotations: {type: object, additionalProperties: {type: string}}}}}}}}}}";
 
-/// The modes of the schema of `VerticalPodAutoscaler`, and the fields that a policy names.
+/// The schema of a `VerticalPodAutoscaler`'s spec, with the modes and the fields of a policy that
+/// the chart sets.
 const AUTOSCALED: &str = "{type: object, required: [targetRef], properties: {
               targetRef: {type: object, properties: {
                 apiVersion: {type: string}, kind: {type: string}, name: {type: string}}},
@@ -126,8 +129,8 @@ pub(crate) fn helms() -> Result<[Helm; 2], Failure> {
     Ok(Helm::locate_or_build(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("helm"))?)
 }
 
-/// An API server that has the objects to which the chart's objects refer. Tests send dry-run requests to
-/// it.
+/// An API server that has the objects to which the chart's objects refer. Tests send dry-run
+/// requests to it.
 pub(crate) fn surroundings() -> Result<&'static ControlPlane, Failure> {
     static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
     let start = || {

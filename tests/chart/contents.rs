@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Failure, NAMESPACE, Outcome, chart, helms, surroundings};
 use crate::render::{Rendered, Values, all_values, render, render_all, without_certificates};
 
-/// Cluster-scoped kinds.
+/// Cluster-scoped kinds, whose objects have no namespace.
 const OF_THE_CLUSTER: [&str; 7] = [
     "ClusterRole",
     "ClusterRoleBinding",
@@ -32,7 +32,7 @@ fn called(object: &Value) -> String {
     [&object["kind"], &metadata["namespace"], &metadata["name"]].map(text).join(" ")
 }
 
-/// Violations of rules that hold for all values.
+/// Violations of the rules that each rendered release keeps, whatever its values are.
 fn faults(Values { name, content, .. }: &Values, rendered: &Rendered) -> Vec<String> {
     let mut faults = Vec::new();
     let mut seen = BTreeSet::new();
@@ -98,8 +98,8 @@ fn pod_faults(rendered: &Rendered) -> Vec<String> {
     if template.pointer("/spec/containers/0/resources/limits/memory").is_none() {
         faults.push("the memory of the pods has no limit".to_owned());
     }
-    let own = &deployment["spec"]["selector"]["matchLabels"];
-    let mut selectors = vec![own];
+    let pod_labels = &deployment["spec"]["selector"]["matchLabels"];
+    let mut selectors = vec![pod_labels];
     selectors.extend(rendered.of_kind("Service").map(|object| &object["spec"]["selector"]));
     for kind in ["PodDisruptionBudget", "PodMonitor"] {
         let objects = rendered.of_kind(kind);
@@ -110,14 +110,15 @@ fn pod_faults(rendered: &Rendered) -> Vec<String> {
     for selector in selectors {
         let mut wanted = selector.as_object().into_iter().flatten();
         let labels = &template["metadata"]["labels"];
-        if selector != own || wanted.any(|(key, value)| labels[key] != *value) {
+        if selector != pod_labels || wanted.any(|(key, value)| labels[key] != *value) {
             faults.push(format!("{selector} does not select the pods"));
         }
     }
     faults
 }
 
-/// The pod of the Deployment. Admission of pods does not apply to Deployments, so the test submits a pod.
+/// The pod that the Deployment would create. Admission of pods does not check Deployments, so the
+/// test submits this pod itself.
 fn pod(rendered: &Rendered) -> Result<String, Failure> {
     let template = &rendered.only("Deployment")?["spec"]["template"];
     let labels = &template["metadata"]["labels"];
@@ -133,23 +134,23 @@ fn pod(rendered: &Rendered) -> Result<String, Failure> {
 #[test]
 fn every_file_of_values_makes_objects_that_the_api_server_takes() -> Outcome {
     let ([three, four], cluster) = (helms()?, surroundings()?);
-    let mut found = Vec::new();
+    let mut problems = Vec::new();
     for values in all_values()? {
         let more = ["--values", &values.path];
         let rendered = render_all(&four, &more)?;
         let of_three = without_certificates(render_all(&three, &more)?.objects);
         if of_three != without_certificates(rendered.objects.clone()) {
-            found.push(format!("{}: Helm 3 and Helm 4 do not agree", values.name));
+            problems.push(format!("{}: Helm 3 and Helm 4 do not agree", values.name));
         }
-        found.extend(faults(&values, &rendered));
+        problems.extend(faults(&values, &rendered));
         let path = cluster.folder().join(&values.name);
         std::fs::write(&path, format!("{}{}", rendered.text, pod(&rendered)?))?;
         let args = ["apply", "--dry-run=server", "--validate=strict", "-f"];
         if let Err(error) = cluster.run(args.iter().copied().chain([&*path.to_string_lossy()])) {
-            found.push(format!("{}: {error}", values.name));
+            problems.push(format!("{}: {error}", values.name));
         }
     }
-    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
     Ok(())
 }
 
@@ -159,7 +160,8 @@ fn helm_lint_reports_nothing() -> Outcome {
     for helm in helms()? {
         let mut command = helm.command();
         command.args(["lint", "--strict", "--quiet", &chart()]);
-        // Only one file, because the last of several files wins. Another test renders each file alone.
+        // Only the default values, because in Helm the last of several files wins. Another test
+        // renders each file alone.
         for values in files.iter().filter(|values| values.name.starts_with("default")) {
             command.args(["--values", &values.path]);
         }
@@ -170,8 +172,8 @@ fn helm_lint_reports_nothing() -> Outcome {
     Ok(())
 }
 
-/// Each line has the values file, the kind, the JSON pointer into the kind's only object, and the expected JSON.
-/// `ENV/` is an environment variable of the container.
+/// Each line has the values file, the kind, the JSON pointer into the kind's only object, and the
+/// expected JSON. `ENV/` is an environment variable of the container.
 const EXPECTED: &str = r#"
 default Deployment /spec/replicas 1
 default Deployment /spec/strategy/rollingUpdate/maxUnavailable 0
@@ -315,12 +317,12 @@ fn values_reach_the_objects_they_are_for() -> Outcome {
         let value = value.replacen("VERSION", env!("CARGO_PKG_VERSION"), 1);
         let release = releases.get(file).ok_or(line)?;
         let object = release.only(kind)?;
-        let found = match variable {
+        let field = match variable {
             Some(name) => variable_of(object, name),
             None => object.pointer(&pointer),
         };
-        let found = found.cloned().unwrap_or_default();
-        assert_eq!(found, serde_json::from_str::<Value>(&value)?, "{line}");
+        let field = field.cloned().unwrap_or_default();
+        assert_eq!(field, serde_json::from_str::<Value>(&value)?, "{line}");
     }
     Ok(())
 }

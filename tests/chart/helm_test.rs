@@ -16,7 +16,7 @@ use crate::scraped::check_scrape_configuration;
 const HOOKS: &str = "app.kubernetes.io/component=helm-test";
 /// The kinds of all objects that `helm test` may create.
 const KINDS: &str = "pods,serviceaccounts,roles,rolebindings";
-/// A profile that the operator's own permissions are enough for.
+/// A profile that needs no permissions in addition to the operator's own.
 const PROFILE: &str = "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {name: own, namespace: kubewarm-system}
@@ -25,8 +25,8 @@ spec: {targets: [{name: profiles, group: kubewarm.io, resource: cacheprofiles}]}
 /// The time limit of Helm's test: twice the time limit of its pod.
 const PODS: Duration = Duration::from_mins(10);
 
-/// Runs the test pod's command after Helm has created the pod, until `done` receives Helm's result. Returns
-/// that result and the command's output.
+/// Runs the test pod's command after Helm has created the pod, until `done` receives Helm's result.
+/// Returns that result and the command's output.
 fn run_pod(
     cluster: &ControlPlane,
     done: &Receiver<Result<String, String>>,
@@ -131,7 +131,8 @@ fn fails(release: &Release<'_>) -> Outcome {
     assert!(ended.is_err(), "{printed}");
     assert_lines(&printed, &["✗ no replica leads: the last leader released the Lease"]);
     assert!(printed.contains(" checks failed; "), "{printed}");
-    // A failed test keeps its objects until the next test or until a user deletes them.
+    // `helm test` keeps the objects of a failed test until the next test, or until a user deletes
+    // them.
     let cluster = release.cluster;
     cluster.run(["delete", KINDS, "-n", NAMESPACE, "-l", HOOKS, "--grace-period=0", "--force"])?;
     Ok(())

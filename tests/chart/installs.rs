@@ -61,11 +61,12 @@ impl Release<'_> {
 
     /// The certificate of the replicas and the CA that verifies it.
     fn certificate(&self) -> Result<[String; 2], Failure> {
-        let held = |key| crate::pods::secret(self.cluster, "kubewarm-tls", key);
-        Ok([held("tls.crt")?, held("ca.crt")?])
+        let secret = |key| crate::pods::secret(self.cluster, "kubewarm-tls", key);
+        Ok([secret("tls.crt")?, secret("ca.crt")?])
     }
 
-    /// The objects with the label of the release, except the CRD and its profiles.
+    /// The objects with the label of the release that still exist, except the CRD and its profiles,
+    /// which Helm keeps.
     pub(crate) fn left(&self) -> Result<String, Failure> {
         let label = "--selector=app.kubernetes.io/instance=kubewarm";
         Ok(self.cluster.run(["get", KINDS, "--all-namespaces", label, "-o", "name"])?)
@@ -125,17 +126,19 @@ fn live(release: &Release<'_>) -> Outcome {
     release.run(&upgrade, Some(&format!("{VALUES}{MORE}tls: {{names: [warm.example.com]}}\n")))?;
     assert_ne!(release.certificate()?, certificate, "it is for a name more");
     assert_eq!(targets(&upgraded), Some(2));
-    // Helm 3 cannot change an object that an install created as a hook.
+    // Helm 4 adopts the profile. Helm 3 cannot change an object that an install created as a hook,
+    // so it deletes and creates the profile again.
     assert!(uid(&upgraded) == uid(&installed) || release.helm.name() == "helm-3", "made again");
 
-    // In the first revision the profile is a hook. The rollback must not delete it.
+    // The first revision created the profile as a hook. The rollback to this revision must not
+    // delete the profile.
     release.run(&["rollback", "kubewarm", "1", "--wait"], None)?;
     assert_eq!(uid(&release.profile()?), uid(&upgraded));
     release.run(&["uninstall", "kubewarm", "--wait"], None)?;
     assert_eq!(release.left()?, "");
     assert_eq!(uid(&release.profile()?), uid(&upgraded));
 
-    // Installs again over the objects that were kept.
+    // Installs again while the CRD and the profile, which `uninstall` kept, still exist.
     release.run(&["install", "kubewarm", &chart, "--wait"], Some(VALUES))?;
     let again = release.profile()?;
     assert_eq!(targets(&again), Some(1));

@@ -28,7 +28,8 @@ metadata:
     pod-security.kubernetes.io/enforce: restricted
 ";
 
-/// Lines that only Helm's output contains.
+/// Parts of lines that only Helm's output contains, so `deploy/operator.yaml` must not contain
+/// them.
 const OF_HELM: [&str; 3] = ["# Source: ", "helm.sh/chart: ", "app.kubernetes.io/managed-by: Helm"];
 
 #[test]
@@ -137,7 +138,7 @@ fn the_default_release_grants_no_access_to_metrics() -> Outcome {
         for set in [&[][..], &["--set", "tls.source=Process"]] {
             let rendered = render(&helm, set)?;
             let has_role =
-                rendered.of_kind("ClusterRole").any(|it| it["metadata"]["name"] == release);
+                rendered.of_kind("ClusterRole").any(|role| role["metadata"]["name"] == release);
             let mut bindings = rendered.of_kind("ClusterRoleBinding");
             assert!(has_role, "the role is missing");
             assert!(
@@ -145,8 +146,8 @@ fn the_default_release_grants_no_access_to_metrics() -> Outcome {
                 "the role is bound"
             );
             let pod = &rendered.only("Deployment")?["spec"]["template"]["spec"]["containers"][0];
-            let env = |name: &str| pod["env"].as_array()?.iter().find(|it| it["name"] == name);
-            let value = |name: &str| env(name).map_or(Value::Null, |it| it["value"].clone());
+            let env = |name: &str| pod["env"].as_array()?.iter().find(|var| var["name"] == name);
+            let value = |name: &str| env(name).map_or(Value::Null, |var| var["value"].clone());
             assert_eq!(value("KUBEWARM_METRICS_AUTH"), "delegated", "{set:?}");
             let files = value("KUBEWARM_ADMIN_TLS_CERT_FILE").is_string();
             assert!(files || value("KUBEWARM_ADMIN_TLS") == "true", "it speaks TLS: {set:?}");
@@ -182,15 +183,15 @@ fn rbac_read_grants_list_and_watch_in_its_namespaces() -> Outcome {
     let [_, helm] = helms()?;
     let path = file("charts/kubewarm/ci/flow-schema-values.yaml");
     let rendered = render(&helm, &["--values", &path.to_string_lossy()])?;
-    let of = |kind: &str| -> Vec<Value> {
+    let roles = |kind: &str| -> Vec<Value> {
         let named = |role: &&Value| role["metadata"]["name"] == "kubewarm:read";
         let place = |role: &Value| json!([role["metadata"]["namespace"], role["rules"]]);
         rendered.of_kind(kind).filter(named).map(place).collect()
     };
     let rule = |group: &str, resource: &str| json!({"apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"]});
-    assert_eq!(of("ClusterRole"), [json!([null, [rule("", "secrets"), rule("", "nodes")]])]);
+    assert_eq!(roles("ClusterRole"), [json!([null, [rule("", "secrets"), rule("", "nodes")]])]);
     let deployments = [rule("apps", "deployments")];
-    assert_eq!(of("Role"), [json!(["orders", deployments]), json!(["shop", deployments])]);
+    assert_eq!(roles("Role"), [json!(["orders", deployments]), json!(["shop", deployments])]);
     for binding in ["ClusterRoleBinding", "RoleBinding"] {
         for object in rendered.of_kind(binding) {
             let subject =

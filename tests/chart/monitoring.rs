@@ -1,4 +1,5 @@
-//! The rules and the dashboards in the cluster are the files that promtool and Prometheus test.
+//! Tests that the rules and the dashboards that the chart installs are the files that promtool and
+//! Prometheus test.
 
 use serde_json::{Value, json};
 
@@ -20,7 +21,8 @@ fn dashboard(name: &str) -> Result<Value, Failure> {
     Ok(serde_json::from_str(&text(&format!("dashboard-{name}.json"))?)?)
 }
 
-/// The rules with a link to its section of the runbook for each alert.
+/// The rules of the file, completed as the chart completes them: each alert gets a link to its
+/// section of the runbook.
 fn linked(mut rules: Value) -> Value {
     let groups = rules["groups"].as_array_mut().into_iter().flatten();
     let all = groups.filter_map(|group| group["rules"].as_array_mut()).flatten();

@@ -19,8 +19,8 @@ pub(crate) fn get(cluster: &ControlPlane, args: &[&str]) -> Result<Value, Failur
 }
 
 pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> Result<&'a str, Failure> {
-    let found = value.pointer(pointer).and_then(Value::as_str);
-    found.ok_or_else(|| format!("no {pointer} in {value:#}").into())
+    let text = value.pointer(pointer).and_then(Value::as_str);
+    text.ok_or_else(|| format!("no {pointer} in {value:#}").into())
 }
 
 /// A port that is free now.
@@ -72,7 +72,8 @@ pub(crate) fn secret(cluster: &ControlPlane, name: &str, key: &str) -> Result<St
     Ok(cluster.run(["get", "secret", name, "-n", NAMESPACE, "-o", "go-template", &template])?)
 }
 
-/// The command of a pod's first container, with its arguments, environment, ServiceAccount and files.
+/// The command of a pod's first container, with its arguments, environment, ServiceAccount and
+/// files.
 pub(crate) fn container(cluster: &ControlPlane, pod: &Value) -> Result<Command, Failure> {
     let root = mount(cluster, pod)?;
     let here = |value: &str| {
@@ -86,7 +87,7 @@ pub(crate) fn container(cluster: &ControlPlane, pod: &Value) -> Result<Command, 
     let kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, account)?;
     // In a pod, kubewarm reads its namespace from its token volume.
     let place = ["config", "set-context", "--current", "--namespace", NAMESPACE];
-    let mut kubectl = Command::new(cluster.tools().program("kubectl"));
+    let mut kubectl = Command::new(cluster.kubectl_program());
     let is_set = kubectl.args(place).arg("--kubeconfig").arg(&kubeconfig).output()?;
     assert!(is_set.status.success(), "{}", String::from_utf8_lossy(&is_set.stderr));
     command

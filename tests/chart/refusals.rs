@@ -87,6 +87,10 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["profiles[0].namespace", "\"kubewarm-system\"", "watchNamespaces"],
     ),
     (
+        "{watchNamespaces: [shop], rbac: {read: [{resource: pods, namespaces: [shop, ops]}]}}",
+        &["rbac.read[0].namespaces", "\"ops\"", "watchNamespaces"],
+    ),
+    (
         "profiles: [{name: a, spec: &s {targets: [{name: b, resource: pods}]}}, {name: a, spec: *s}]",
         &["profiles[1]", "kubewarm-system/a already"],
     ),

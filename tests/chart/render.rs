@@ -13,14 +13,16 @@ pub(crate) struct Rendered {
 
 impl Rendered {
     /// The only object of this kind, or of `KIND/NAME`.
-    pub(crate) fn only(&self, kind: &str) -> Result<&Value, Failure> {
-        let (of, name) = kind.split_once('/').map_or((kind, None), |(of, name)| (of, Some(name)));
-        let mut found =
-            self.of_kind(of).filter(|one| name.is_none_or(|name| one["metadata"]["name"] == name));
-        match (found.next(), found.next()) {
+    pub(crate) fn only(&self, wanted: &str) -> Result<&Value, Failure> {
+        let (kind, name) =
+            wanted.split_once('/').map_or((wanted, None), |(kind, name)| (kind, Some(name)));
+        let mut objects = self
+            .of_kind(kind)
+            .filter(|one| name.is_none_or(|name| one["metadata"]["name"] == name));
+        match (objects.next(), objects.next()) {
             (Some(object), None) => Ok(object),
-            (None, _) => Err(format!("no {kind}").into()),
-            (Some(_), Some(_)) => Err(format!("several objects of kind {kind}").into()),
+            (None, _) => Err(format!("no {wanted}").into()),
+            (Some(_), Some(_)) => Err(format!("several objects of kind {wanted}").into()),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Tests that a real Prometheus scrapes as the chart's monitor configures it: over TLS, with a token, and
-//! with the chart's CA alone.
+//! Tests that a real Prometheus scrapes as the chart's monitor configures it: over TLS, with a
+//! token, and with the chart's CA alone.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::render::render;
 
 /// The ServiceAccount of Prometheus.
 const ACCOUNT: &str = "prometheus";
-/// The time limit for changes. Prometheus scrapes once a second, and the operator checks its files every 5 s.
+/// The time limit until a scrape shows a change. Prometheus scrapes once a second, and the operator
+/// checks its files every 5 s.
 const SCRAPED: Duration = Duration::from_mins(1);
 
 /// The TLS settings of Prometheus, taken from the `ServiceMonitor`.
@@ -33,14 +34,15 @@ fn scraper(cluster: &ControlPlane) -> Result<String, Failure> {
 
 fn await_up(prometheus: &Prometheus, job: &str, up: f64) -> Outcome {
     eventually(SCRAPED, || {
-        let found = prometheus.query(&format!("up{{job=\"{job}\"}}"))?;
-        let is_so = found.iter().any(|one| (one.value - up).abs() < 0.5);
-        if is_so { Ok(()) } else { Err(format!("{job} is not {up}: {found:?}").into()) }
+        let samples = prometheus.query(&format!("up{{job=\"{job}\"}}"))?;
+        let is_so = samples.iter().any(|one| (one.value - up).abs() < 0.5);
+        if is_so { Ok(()) } else { Err(format!("{job} is not {up}: {samples:?}").into()) }
     })
 }
 
-/// Checks that Prometheus scrapes the operator on this admin port. Then the Secret changes, and a
-/// Prometheus with the new CA must scrape it. `files` is the folder of the operator's files.
+/// Checks that Prometheus scrapes the operator on this admin port. Then this function replaces the
+/// certificate in the Secret, and a Prometheus with the new CA must be able to scrape. `files` is
+/// the folder of the operator's files.
 pub(crate) fn check_scrape_configuration(
     release: &Release<'_>,
     port: &str,
@@ -53,11 +55,11 @@ pub(crate) fn check_scrape_configuration(
     let reference = &monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]["secret"];
     let (name, key) = (reference["name"].as_str(), reference["key"].as_str());
     let ca = cluster.folder().join("scraped-ca.crt");
-    let held = secret(cluster, name.ok_or("no name")?, key.ok_or("no key")?)?;
-    std::fs::write(&ca, &held)?;
+    let pem = secret(cluster, name.ok_or("no name")?, key.ok_or("no key")?)?;
+    std::fs::write(&ca, &pem)?;
     let published =
         ["get", "configmap", "kubewarm-ca", "-n", NAMESPACE, "-o", "jsonpath={.data.ca\\.crt}"];
-    assert_eq!(cluster.run(published)?.trim(), held.trim(), "the published CA");
+    assert_eq!(cluster.run(published)?.trim(), pem.trim(), "the published CA");
 
     let next = rcgen::generate_simple_self_signed(["kubewarm.kubewarm-system.svc".to_owned()])?;
     let next_ca = cluster.folder().join("scraped-next.crt");
@@ -97,7 +99,7 @@ pub(crate) fn check_scrape_configuration(
     let build = prometheus.query("kubewarm_build_info")?;
     assert_eq!(build.len(), 1, "{build:?}");
 
-    // The kubelet updates these files after a change of the Secret.
+    // After a change of the Secret, this function writes the files as the kubelet would.
     let shown = files.join("etc/kubewarm/tls");
     std::fs::write(shown.join("tls.crt"), next.cert.pem())?;
     std::fs::write(shown.join("tls.key"), next.signing_key.serialize_pem())?;

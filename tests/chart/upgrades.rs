@@ -10,10 +10,11 @@ use crate::installs::{CRD, Release, VALUES};
 
 /// The version of the later chart.
 const LATER: &str = "99.0.0";
-/// The CRD text before which the new field is inserted.
+/// A text of the CRD. The later chart has its new field before this text.
 const PLACE: &str = "\n              mode:\n";
 const FIELD: &str = "\n              note:\n                type: string";
-/// Most objects of the chart, except objects that need a node or the Prometheus operator.
+/// Values that render most objects of the chart, without objects that need a node or the Prometheus
+/// operator.
 const MORE: &str = "networkPolicy: {enabled: true}
 flowSchema: {enabled: true}
 metrics:
@@ -53,7 +54,8 @@ fn later(folder: &Path) -> Result<String, Failure> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Sets the new field and returns its stored value, which is null if the CRD does not have the field.
+/// Writes the new field into a profile and returns the value that the API server stored: null if
+/// the installed CRD lacks the field.
 fn noted(release: &Release<'_>, note: &str) -> Result<Value, Failure> {
     let patch = format!(r#"{{"spec": {{"note": "{note}"}}}}"#);
     let patched = ["patch", "cprof", "sample", "-n", "shop", "--type=merge", "-p", &patch];
@@ -63,8 +65,8 @@ fn noted(release: &Release<'_>, note: &str) -> Result<Value, Failure> {
 
 fn await_note(release: &Release<'_>, note: &str, expected: &Value) -> Outcome {
     eventually(SOON, || {
-        let found = noted(release, note)?;
-        if found == *expected { Ok(()) } else { Err(format!("{found}").into()) }
+        let value = noted(release, note)?;
+        if value == *expected { Ok(()) } else { Err(format!("{value}").into()) }
     })
 }
 

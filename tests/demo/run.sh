@@ -13,16 +13,30 @@ run() {
     "$@"
 }
 
+# Prints the path of an installed kubectl of a Kubernetes version that kubewarm supports, which is 1.32 or newer. Each
+# has the demo's few commands, also where Kubernetes' own version skew policy rejects the pair. A build of kubectl
+# takes 40 s of processor time.
+installed_kubectl() {
+    local minor
+    minor=$(kubectl version --client --output=json 2>/dev/null | sed -n 's/.*"minor": "\([0-9]*\).*/\1/p') || true
+    ((${minor:-0} >= 32)) && command -v kubectl
+}
+kubectl=()
+if installed=$(installed_kubectl); then kubectl=(--kubectl "$installed"); fi
+
 # `testbed up` builds the control plane. Cargo often uses only one core, so Go compiles the packages meanwhile.
 compile_control_plane() {
     cd tests/controlplane
-    CGO_ENABLED=0 GOWORK=off go build -trimpath -buildvcs=false ./cmd/kubecp k8s.io/kubernetes/cmd/kubectl
+    # This command compiles without linking, because `testbed up` links again, with its own flags.
+    CGO_ENABLED=0 GOWORK=off go list -trimpath -export -deps "$@" >/dev/null
 }
+is_cached() { compgen -G "${KUBEWARM_CACHE:-$HOME/.cache/kubewarm}/$1-*/" >/dev/null; }
 if [[ -z ${DEMO_BIN:-} ]]; then
     echo 'Building kubewarm and the control plane; the first time this takes some minutes.'
-    if ! compgen -G "${KUBEWARM_CACHE:-$HOME/.cache/kubewarm}/controlplane-*/" >/dev/null; then
-        compile_control_plane 2>/dev/null &
-    fi
+    packages=()
+    is_cached kubecp || packages+=(./cmd/kubecp)
+    ((${#kubectl[@]})) || is_cached kubectl || packages+=(k8s.io/kubernetes/cmd/kubectl)
+    ! ((${#packages[@]})) || compile_control_plane "${packages[@]}" 2>/dev/null &
     cargo build --locked --quiet --profile demo -p kubewarm -p testbed
     wait
 fi
@@ -44,10 +58,13 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM
 
 echo "Starting an API server and creating $parts objects, which takes about 30 seconds."
-"$bin/testbed" up --dir "$work/cluster" >"$work/testbed.log" || { cat "$work/testbed.log" >&2; exit 1; }
+"$bin/testbed" up --dir "$work/cluster" "${kubectl[@]}" >"$work/testbed.log" || { cat "$work/testbed.log" >&2; exit 1; }
 export KUBECONFIG=$work/cluster/admin.kubeconfig KUBECACHEDIR=$work/cluster/kubectl-cache
-export PATH=$bin:$work/cluster/bin:$PATH
-server=$(kubectl version | sed -n 's/^Server Version: //p')
+# The messages of the commands name the kubectl plugin, which is the same program.
+mkdir "$work/plugin"
+ln -s "$bin/kubewarm" "$work/plugin/kubectl-warm"
+export PATH=$work/plugin:$bin:$work/cluster/bin:$PATH KUBEWARM_OPERATOR_NAMESPACE=kubewarm-system
+server=$(kubectl get --raw /version | sed -n 's/.*"gitVersion": "\([^"]*\).*/\1/p')
 
 # A definition that is a moment old has no conditions yet, which is an error to kubectl.
 await_definition() {
@@ -104,11 +121,11 @@ run kubectl apply -f "$profile_file"
 
 headline 'The missing permission is in the status'
 kubectl wait --for=condition=Authorized=False cprof/parts -n factory --timeout=60s >/dev/null || give_up 'no status'
-run kubewarm status parts -n factory || true
+run kubectl warm status parts -n factory || true
 
 headline 'Grant it'
-printf '\e[1m$ kubewarm rbac parts -n factory --operator-namespace kubewarm-system | kubectl apply -f -\e[0m\n'
-kubewarm rbac parts -n factory --operator-namespace kubewarm-system | kubectl apply -f -
+printf '\e[1m$ kubectl warm rbac parts -n factory --operator-namespace kubewarm-system | kubectl apply -f -\e[0m\n'
+kubectl warm rbac parts -n factory --operator-namespace kubewarm-system | kubectl apply -f -
 run kubectl wait --for=condition=Ready cprof/parts -n factory --timeout=120s || give_up 'the profile is not Ready'
 
 read -r objects memory < <(kubectl get cprof parts -n factory -o jsonpath='{.status.objects} {.status.memory}{"\n"}')
@@ -118,15 +135,20 @@ headline 'The same list from both servers'
 address_of() { grep -m 1 "$1" "$work/kubewarm.log" | grep -oE '127\.0\.0\.1:[0-9]+' | head -n 1; }
 cache=$work/cache.kubeconfig
 kubectl create token reader -n factory --duration=24h >"$work/token"
-kubewarm kubeconfig --cache-server "https://$(address_of 'serving reads')" --token-file "$work/token" \
+cache_server=https://$(address_of 'serving reads')
+kubewarm kubeconfig --cache-server "$cache_server" --token-file "$work/token" \
     --cache-certificate-authority "$work/cluster/pki/ca.crt" --output-file "$cache" >/dev/null
-run kubewarm get parts -n factory -l material=steel --compare --cache-kubeconfig "$cache"
+run kubectl warm get parts -n factory -l material=steel --compare --cache-kubeconfig "$cache"
 
 headline 'Try next'
+echo 'own.kubeconfig is for another reader: any token of this cluster works, such as that of a ServiceAccount of your namespace.'
 cat <<NEXT
-  export KUBECONFIG=$KUBECONFIG PATH=$bin:$work/cluster/bin:\$PATH
+  export KUBEWARM_OPERATOR_NAMESPACE=kubewarm-system KUBECONFIG=$(printf %q "$KUBECONFIG") PATH=$(printf %q "$work/plugin:$bin:$work/cluster/bin"):\$PATH
   kubectl --kubeconfig $cache get parts -n factory -l material=brass -w
-  kubectl delete rolebinding -n factory -l kubewarm.io/profile; kubewarm status -A -w    # then grant it again, as above
+  kubectl delete rolebinding -n factory -l kubewarm.io/profile; kubectl warm status -A -w    # then grant it again, as above
+  kubectl create token reader -n factory >$work/own.token
+  kubectl warm kubeconfig --cache-server $cache_server --cache-certificate-authority $work/cluster/pki/ca.crt --token-file $work/own.token --output-file $work/own.kubeconfig
+  kubectl --kubeconfig $work/own.kubeconfig get parts -n factory -l material=nylon
   curl -s http://$(address_of 'admin listening')/metrics | grep ^kubewarm_read_requests_total
 NEXT
 [[ -n ${DEMO_EXIT:-} ]] && exit 0

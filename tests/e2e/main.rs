@@ -1,80 +1,12 @@
 //! End-to-end tests on a real API server. They are never skipped: without Go, which builds the
 //! server, they fail.
 
-mod abuse;
-mod access;
-mod access_checks;
-mod all_names;
-mod api;
-mod audience;
-mod authorizer;
-mod authors;
-mod blocked;
-mod builtin_kinds;
-mod callers;
-mod cells;
-mod certificates;
-mod client;
-mod clients;
-mod command_line;
-mod consistency;
-mod contents;
-mod cutter;
-mod decisions;
-mod edited;
-mod examples;
-mod exposition;
-mod field_tables;
-mod figures;
-mod filling;
-mod followers;
-mod forward;
-mod forwarded_writes;
-mod freshness;
-mod frozen;
-mod identity;
-mod indexed;
-mod kinds;
-mod life;
-mod limits;
-mod manifests;
-mod many_targets;
-mod namespaces;
-mod openapi;
-mod operator;
-mod oracle;
-mod outage;
-mod own_tokens;
-mod planned;
-mod plugin;
-mod pool;
-mod profile;
-mod protobuf;
-mod quota;
-mod rbac;
-mod readers;
-mod reads;
-mod recovery;
-mod redefined;
-mod refused;
-mod replay;
-mod request_info;
-mod requests;
-mod rules;
-mod schema;
-mod secrets;
-mod selectors;
+mod cases;
 mod slow;
-mod status_writes;
-mod strict_reads;
-mod tables;
-mod tenants;
-mod terminal;
-mod token_audience;
-mod unusual;
-mod upgraded;
-mod user_limits;
-mod watches;
-mod without_bookmarks;
-mod world;
-mod writers;
+mod support;
+
+// `make soak` and `make oracle` use the same helpers, as modules of their own.
+use support::{
+    accept, api, authorizer, client, contents, cutter, figures, filling, kinds, operator, pool,
+    profile, requests, world, writers,
+};

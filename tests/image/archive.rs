@@ -1,5 +1,5 @@
-//! Tests the image's archive: it is reproducible and complete, and binaries that cannot run in it are
-//! rejected.
+//! Tests the image's archive: it is reproducible and complete, and binaries that cannot run in it
+//! are rejected.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,7 +52,8 @@ fn document(path: &Path) -> Result<Value, Failure> {
 fn the_same_binary_gives_the_same_archive() -> Outcome {
     let folder = tempfile::tempdir()?;
     let binary = static_program(folder.path())?;
-    // The file's time, owner and folder must not change the archive.
+    // The program file's time, owner and folder must not change the archive, which has to be
+    // reproducible.
     let again = folder.path().join("elsewhere");
     fs::copy(&binary, &again)?;
     printed(Command::new("touch").args(["-d", "2001-01-01"]).arg(&again))?;
@@ -86,7 +87,8 @@ fn the_image_is_one_program_that_runs_without_root() -> Outcome {
     let name =
         |manifest: &Value| manifest["annotations"]["org.opencontainers.image.ref.name"].clone();
     assert_eq!(manifests.iter().map(name).collect::<Vec<_>>(), NAMES);
-    let digests: BTreeSet<_> = manifests.iter().map(|it| it["digest"].to_string()).collect();
+    let digests: BTreeSet<_> =
+        manifests.iter().map(|manifest| manifest["digest"].to_string()).collect();
     assert_eq!(digests.len(), 1, "two names, one image");
 
     let manifest = document(&blob(&layout, &manifests[0])?)?;
@@ -150,7 +152,7 @@ fn the_chart_names_an_image_that_is_made() -> Outcome {
     let values = fs::read_to_string(file("charts/kubewarm/values.yaml"))?;
     let values: Value = serde_saphyr::from_str(&values)?;
     let repository = values["image"]["repository"].as_str().ok_or("no repository")?;
-    // A dry run of make, which prints the image's names as arguments.
+    // A dry run of make prints the commands with the image's names, without a build.
     let output = printed(
         Command::new("make").args(["--dry-run", "image"]).current_dir(file("")).env_remove("IMAGE"),
     )?;

@@ -50,16 +50,16 @@ fn every_crate_that_is_linked_stands_there_with_its_sum_and_licence() -> Outcome
             .args(["--format={p}"])
             .current_dir(file("")),
     )?;
-    // The first line is the program itself.
+    // The first line of the output is the program itself, which is no dependency.
     let linked: BTreeSet<_> =
         tree.lines().skip(1).map(|line| line.split(" (").next().unwrap_or(line)).collect();
     assert!(linked.len() > 100, "{linked:?}");
     for linked in linked {
         assert!(listed.contains(linked), "{linked} is not listed");
     }
-    let names: BTreeSet<_> = listed.iter().filter_map(|it| it.split(' ').next()).collect();
+    let names: BTreeSet<_> = listed.iter().filter_map(|line| line.split(' ').next()).collect();
     assert!(names.contains("glibc") && names.contains("rust-std"), "{names:?}");
-    // Crates for tests, for builds and for other systems.
+    // The bill must not contain crates for tests, for builds or for other systems.
     for other in ["proptest", "testbed", "cc", "windows-sys"] {
         assert!(!names.contains(other), "{other}");
     }
@@ -84,7 +84,7 @@ fn the_dependency_graph_reaches_every_crate_from_the_program() -> Outcome {
         }
     }
     let components = list(&bill, "components")?;
-    let all: BTreeSet<_> = components.iter().map(|it| text(it, "bom-ref")).collect();
+    let all: BTreeSet<_> = components.iter().map(|component| text(component, "bom-ref")).collect();
     assert_eq!(all.len(), components.len(), "one is there twice");
     assert_eq!(reached.len(), all.len() + 1);
     assert!(all.is_subset(&reached));

@@ -1,7 +1,7 @@
-//! Runs the image's program in a root that contains only the files that a kubelet mounts. It must find the
-//! API server by name and trust the CA of the token volume.
+//! Runs the image's program in a root folder that contains only the files that a kubelet mounts.
+//! The program must find the API server by name and trust the CA of the token volume.
 //!
-//! The C library of a program can need shared libraries to resolve names. The image has none.
+//! A program's C library can need shared libraries to resolve names, and the image has none.
 
 #![expect(clippy::print_stderr, reason = "a test that is left out says so")]
 
@@ -22,14 +22,16 @@ use crate::scripts::{Failure, Outcome, file};
 
 /// The API server's name in pods.
 const SERVER: &str = "kubernetes.default.svc";
-/// The complete name: the kubelet configures the search domains.
+/// The complete name that the program must look up. A kubelet configures the search domains that
+/// make it from [`SERVER`].
 const QUALIFIED: &str = "kubernetes.default.svc.cluster.local";
 const NAMESPACE: &str = "kubewarm-system";
 /// The time limit for a start on a busy machine.
 const SOON: Duration = Duration::from_mins(10);
 const TOKENS: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Whether a test can change its root and bind port 53. In CI it must be able to.
+/// Whether this test can change its root folder and bind port 53, which needs root. In CI, the test
+/// fails if it cannot.
 fn may_change_root(test: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     assert!(is_root || std::env::var_os("CI").is_none(), "{test} needs root");
@@ -58,7 +60,8 @@ fn root(cluster: &ControlPlane, etc: &[(&str, &str)]) -> Result<TempDir, Failure
     Ok(root)
 }
 
-/// Starts the program in this root with the image's arguments, and waits until it has read the profiles.
+/// Starts the program in this root folder with the image's arguments, and waits until it has read
+/// the profiles from the API server.
 fn reaches_the_server(cluster: &ControlPlane, name: &str, root: &TempDir) -> Outcome {
     let url = cluster.server_url();
     let (_, port) = url.rsplit_once(':').ok_or("no port")?;
@@ -108,9 +111,10 @@ fn is_ready(process: &Process) -> Outcome {
 /// The names in the queries to the DNS server.
 type DnsQueries = Arc<Mutex<BTreeSet<String>>>;
 
-/// A DNS server that resolves one name. It uses port 53 of its own address and runs until the process ends.
+/// A DNS server that resolves one name. It uses port 53 of its own address and runs until the
+/// process ends.
 fn dns() -> Result<(Ipv4Addr, DnsQueries), Failure> {
-    // Concurrent tests have other process ids and so other addresses.
+    // The address contains the process id, so that concurrent tests have different addresses.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 53, high, low.max(1));
     let socket = UdpSocket::bind((address, 53))?;
@@ -127,8 +131,8 @@ fn dns() -> Result<(Ipv4Addr, DnsQueries), Failure> {
     Ok((address, asked))
 }
 
-/// The name in a query with one question, and the response. The response is 127.0.0.1 for the IPv4 address
-/// of the one name, and "no such name" for all others.
+/// The name in a query with one question, and the response. The response is 127.0.0.1 for the IPv4
+/// address of the one name, and "no such name" for all others.
 fn answered(query: &[u8]) -> Option<(String, Vec<u8>)> {
     let mut labels = Vec::new();
     let mut at = 12;
@@ -142,8 +146,8 @@ fn answered(query: &[u8]) -> Option<(String, Vec<u8>)> {
     // The question ends with its type (1 is an IPv4 address) and its class.
     let is_found = is_known && question.ends_with(&[0, 0, 1, 0, 1]);
     let mut answer = query.get(..2)?.to_vec();
-    // Flags of a response with recursion available. Code 3 means that the name does not exist. One question
-    // follows.
+    // Flags of a response with recursion available. Code 3 means that the name does not exist. One
+    // question follows.
     answer.extend([0x81, if is_known { 0x80 } else { 0x83 }, 0, 1]);
     answer.extend([0, u8::from(is_found), 0, 0, 0, 0]);
     answer.extend(question);

@@ -7,7 +7,8 @@ use testbed::{ControlPlane, Process, eventually};
 use crate::release::{NAMESPACE, NodeRelease, PAIR};
 use crate::world::{NodeWorld, Outcome, SOON};
 
-/// An evicted pod has 15 s to end. Then the drain stops waiting for the other replica.
+/// The drain evicts one pod, and the `PodDisruptionBudget` protects the other. The evicted pod has
+/// 15 s to end, then the drain stops.
 const DRAIN: &str = "drain node --ignore-daemonsets --timeout=15s \
                      --pod-selector=app.kubernetes.io/instance=kubewarm,pod-template-hash";
 
@@ -16,7 +17,7 @@ struct Cordoned(&'static ControlPlane);
 
 impl Drop for Cordoned {
     fn drop(&mut self) {
-        // A failure here makes the next test fail.
+        // A failure here is no failure of this test, but makes the next test fail.
         let _ = self.0.run(["uncordon", "node"]);
     }
 }

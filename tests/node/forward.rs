@@ -1,5 +1,5 @@
-//! Tests clients that send all requests to kubewarm, with the kubeconfig of `kubewarm kubeconfig`. kubewarm
-//! forwards requests for pods to the API server with the caller's identity.
+//! Tests clients that send all requests to kubewarm, with the kubeconfig of `kubewarm kubeconfig`.
+//! kubewarm forwards requests for pods to the API server with the caller's identity.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -13,9 +13,9 @@ use crate::object::text;
 use crate::release::{NAMESPACE, NodeRelease};
 use crate::world::{Failure, NodeWorld, Outcome, SOON};
 
-/// Objects of the test: the caller's ServiceAccount, which has all rights in its namespace, a profile and
-/// three pods. One pod prints changes of the profile, one reads its standard input, and one reads from
-/// kubewarm. All use kubewarm's image.
+/// Objects of the test: the caller's ServiceAccount, which has all rights in its namespace, a
+/// profile and three pods. One pod prints changes of the profile, one reads its standard input, and
+/// one reads from kubewarm. All use kubewarm's image.
 const SCENE: &str = "{apiVersion: v1, kind: ServiceAccount, metadata: {name: whole, namespace: orders}}
 ---
 apiVersion: kubewarm.io/v1alpha1
@@ -70,7 +70,8 @@ subjects: [{kind: ServiceAccount, name: whole, namespace: orders}]
 const CALLER: &str = "system:serviceaccount:orders:whole";
 /// Subresources of pods that a kubelet or a pod answers.
 const SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
-/// The profiles' text is larger than the buffers of a forwarded connection.
+/// The number of profiles in the input of a container. Their text is larger than the buffers of a
+/// forwarded connection.
 const PROFILES: usize = 500;
 /// Environment variables that make kubectl use SPDY. Its default is a `WebSocket`.
 const SPDY: [&str; 2] = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"];
@@ -108,7 +109,8 @@ impl Client<'_> {
         let mut stdin = child.stdin.take().ok_or("nothing to write to")?;
         let output = std::thread::scope(|scope| {
             scope.spawn(move || {
-                // A program that ends early does not read all of its input.
+                // A program that ends early does not read all of its input, so a failed write is no
+                // error.
                 let _all_or_not = stdin.write_all(input.as_bytes());
             });
             child.wait_with_output()
@@ -128,7 +130,8 @@ impl Client<'_> {
         }
     }
 
-    /// Starts kubectl and waits until it has printed `first`. It runs until the result is dropped.
+    /// Starts kubectl and waits until it has printed `first`. kubectl runs until the result is
+    /// dropped.
     fn begin(&self, name: &str, arguments: &str, first: &'static str) -> Result<Process, Failure> {
         let command = self.command(arguments);
         let process = self.world.cluster().process(name, &command, move |log| log.contains(first));
@@ -157,11 +160,11 @@ pub(crate) fn pods_are_reached_through_kubewarm(
     let rights = ["orders", "shop", NAMESPACE].map(|name| RIGHTS.replace("NAMESPACE", name));
     world.cluster().apply(&rights.concat())?;
     world.cluster().apply(&SCENE.replace("ADDRESS", address))?;
-    let own = world.cluster().service_account_kubeconfig("orders", "whole")?;
+    let file = world.cluster().service_account_kubeconfig("orders", "whole")?;
     let name = "--cache-tls-server-name=kubewarm.kubewarm-system.svc";
-    let through = kubeconfig(world, &own, "whole-client", &[&format!("https://{address}"), name])?;
+    let through = kubeconfig(world, &file, "whole-client", &[&format!("https://{address}"), name])?;
     let client = |kubeconfig, is_spdy| Client { world, kubeconfig, is_spdy };
-    let direct = client(&own, false);
+    let direct = client(&file, false);
     let ours = [client(&through, false), client(&through, true)];
     let pods = release.pods()?;
     let pod = &pods.first().ok_or("no pods")?.name;
@@ -184,10 +187,10 @@ pub(crate) fn pods_are_reached_through_kubewarm(
     Ok(())
 }
 
-/// The kubeconfig that `kubewarm kubeconfig` writes for the user of `own` and for this server.
+/// The kubeconfig that `kubewarm kubeconfig` writes for the user of `source` and for this server.
 fn kubeconfig(
     world: &NodeWorld,
-    own: &Path,
+    source: &Path,
     name: &str,
     server: &[&str],
 ) -> Result<PathBuf, Failure> {
@@ -195,7 +198,7 @@ fn kubeconfig(
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.args(["kubeconfig", "--overwrite", "--cache-server"]).args(server);
     command.args(["--operator-namespace", NAMESPACE]);
-    command.arg("--output-file").arg(&path).arg("--kubeconfig").arg(own);
+    command.arg("--output-file").arg(&path).arg("--kubeconfig").arg(source);
     let output = world.node.command(&command).output()?;
     if output.status.success() {
         return Ok(path);
@@ -205,14 +208,14 @@ fn kubeconfig(
 
 /// Profiles as input for a container.
 fn profiles() -> String {
-    let of = |number| {
+    let profile = |number| {
         format!(
             "{{apiVersion: kubewarm.io/v1alpha1, kind: CacheProfile, \
              metadata: {{name: planned-{number}, namespace: orders}}, \
              spec: {{targets: [{{name: all, resource: configmaps}}]}}}}\n---\n"
         )
     };
-    (0..PROFILES).map(of).collect()
+    (0..PROFILES).map(profile).collect()
 }
 
 /// Input, output and exit code of `kubectl exec` are the same with and without kubewarm.
@@ -227,7 +230,10 @@ fn commands_run_in_a_container(ours: &[Client<'_>], direct: &Client<'_>, pod: &s
         let exec = format!("exec -i {pod} --namespace={NAMESPACE} -- kubewarm {command}");
         let expected = direct.say(&exec, input)?;
         assert_eq!(expected.code, Some(code), "{expected:?}");
-        assert!([&expected.out, &expected.err].iter().any(|it| it.contains(word)), "{expected:?}");
+        assert!(
+            [&expected.out, &expected.err].iter().any(|output| output.contains(word)),
+            "{expected:?}"
+        );
         for client in ours {
             assert_eq!(client.say(&exec, input)?, expected, "{command}, SPDY: {}", client.is_spdy);
         }
@@ -245,7 +251,7 @@ fn output_of_a_container_arrives_at_once(client: &Client<'_>) -> Outcome {
     let attached = client.begin("attach", "attach prints --namespace=orders", "")?;
     let mut seconds = 600;
     eventually(SOON, || {
-        // Repeated, because `attach` shows only output after its start.
+        // The test repeats the write, because `attach` shows only output after its start.
         seconds += 1;
         let spec = format!(r#"{{"spec":{{"freshness":{{"maxStalenessSeconds":{seconds}}}}}}}"#);
         client.run(&format!("patch cprof told --namespace=orders --type=merge --patch={spec}"))?;
@@ -271,26 +277,28 @@ fn output_of_a_container_arrives_at_once(client: &Client<'_>) -> Outcome {
     Ok(())
 }
 
-/// Checks the audit log. A request that kubewarm forwards has more than one source address.
+/// Checks by the audit log that requests reached the API server through kubewarm and as the caller.
+/// A forwarded request has more than one source address.
 fn requests_reach_the_kubelet_as_the_caller(world: &NodeWorld) -> Outcome {
     let expected: BTreeSet<_> =
         SUBRESOURCES.map(|name| (name.to_owned(), CALLER.to_owned())).into();
     eventually(SOON, || {
-        let mut found = BTreeSet::new();
+        let mut calls = BTreeSet::new();
         for line in std::fs::read_to_string(world.cluster().audit_log())?.lines() {
             // The last line can be incomplete.
             let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
             let subresource = text(&entry, "/objectRef/subresource");
             let is_sent_on = entry["sourceIPs"].as_array().is_some_and(|all| all.len() > 1);
             if is_sent_on && SUBRESOURCES.contains(&subresource) {
-                found.insert((subresource.to_owned(), text(&entry, "/user/username").to_owned()));
+                calls.insert((subresource.to_owned(), text(&entry, "/user/username").to_owned()));
             }
         }
-        if found == expected { Ok(()) } else { Err(format!("{found:?}").into()) }
+        if calls == expected { Ok(()) } else { Err(format!("{calls:?}").into()) }
     })
 }
 
-/// Reads from the cache in a pod, and from elsewhere through a port-forward of kubectl and of `kubewarm get`.
+/// Reads from the cache in a pod, and from elsewhere through a port-forward of kubectl and of
+/// `kubewarm get`.
 fn a_kubeconfig_leads_there(world: &NodeWorld, direct: &Client<'_>) -> Outcome {
     let ended = world.await_that("pod inside --namespace=orders", SOON, |pod| {
         ["Succeeded", "Failed"].contains(&text(pod, "/status/phase"))
@@ -317,7 +325,7 @@ fn a_kubeconfig_leads_there(world: &NodeWorld, direct: &Client<'_>) -> Outcome {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), direct.run(read)?, "{stderr}");
 
-    // No profile declares roles.
+    // No profile declares roles, so kubewarm forwards this read.
     cache.run("get roles --namespace=shop --output=name")?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
     command.args(["forwarded", "--output=json", "--kubeconfig"]).arg(direct.kubeconfig);

@@ -27,7 +27,8 @@ fn a_release_of_two_makes_its_profile_ready_and_reads_well() -> Outcome {
     let pods = release.pods()?;
     assert_eq!(pods.len(), 2, "{pods:?}");
     assert!(pods.iter().all(|pod| pod.is_ready && pod.restarts == 0), "{pods:?}");
-    // The lease can name a replica of another test's release.
+    // The lease can name a replica of an earlier test's release, so the test waits for a replica of
+    // this one.
     let leader = eventually(SOON, || {
         let leader = release.leader()?;
         let is_here = pods.iter().any(|pod| pod.name == leader);
@@ -43,7 +44,7 @@ fn a_release_of_two_makes_its_profile_ready_and_reads_well() -> Outcome {
     refuses_what_is_not_restricted(&world)
 }
 
-/// Runs the commands of Helm's notes, except commands that do not end by themselves.
+/// Runs the commands that Helm's notes print, except commands that do not end by themselves.
 fn follow_notes(world: &NodeWorld, notes: &str) -> Outcome {
     let expected = "is installed in namespace kubewarm-system, for the profiles of all namespaces";
     assert!(notes.replace('\n', " ").contains(expected), "{notes}");
@@ -57,7 +58,8 @@ fn follow_notes(world: &NodeWorld, notes: &str) -> Outcome {
     let is_for_a_shell = |line: &&str| line.contains(['>', '&', '$', '|']);
     let commands = notes.lines().filter(|line| !is_for_a_shell(line));
     let commands = commands.filter_map(|line| line.strip_prefix("kubectl "));
-    // The plugin is not on the PATH.
+    // Commands of the kubectl plugin (`kubectl warm`) do not run here, because the plugin is not on
+    // the PATH.
     let commands = commands.filter(|command| !command.starts_with("warm "));
     let endless = |command: &&str| command.ends_with(" -w") || command.starts_with("port-forward ");
     let (endless, commands): (Vec<_>, Vec<_>) = commands.partition(endless);
@@ -71,7 +73,7 @@ fn follow_notes(world: &NodeWorld, notes: &str) -> Outcome {
 
 /// A log names the limits and the identity that the process found, and contains no warning.
 fn assert_log(log: &str, leads: bool) {
-    // Three quarters of 256Mi, without the last digits.
+    // Three quarters of 256Mi in bytes, without the last digits, which vary.
     let mut words = vec!["admin listening", "memory limit, in bytes stores=2013265", "reading as"];
     words.push(if leads { "leading" } else { "following" });
     for text in words {
@@ -91,12 +93,13 @@ fn assert_event(world: &NodeWorld) -> Outcome {
             let words: Vec<_> = line.split_whitespace().collect();
             words.starts_with(&["Normal", "Ready"]) && line.contains("kubewarm")
         };
-        let found = shown.lines().find(is_event).map(drop);
-        found.ok_or_else(|| Failure::from(format!("no Event in\n{shown}")))
+        let event = shown.lines().find(is_event).map(drop);
+        event.ok_or_else(|| Failure::from(format!("no Event in\n{shown}")))
     })
 }
 
-/// The namespace admits only pods of the restricted standard, so kubewarm's pods meet it.
+/// The namespace admits only pods of the restricted standard. This function checks that it rejects
+/// other pods, so kubewarm's running pods show that they meet the standard.
 fn refuses_what_is_not_restricted(world: &NodeWorld) -> Outcome {
     let root = "run root --image=localhost/root:1 --dry-run=server --namespace";
     let Err(refusal) = world.run(&format!("{root}={NAMESPACE}")) else {

@@ -1,5 +1,5 @@
-//! Tests that another process takes over from a leader that ends or freezes, and that only one process
-//! writes statuses at a time.
+//! Tests that another process takes over from a leader that ends or freezes, and that only one
+//! process writes statuses at a time.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use crate::object::{Pod, condition, text};
 use crate::release::{NodeRelease, PAIR};
 use crate::world::{Failure, NodeWorld, Outcome, SOON, report};
 
-/// The limit in values.yaml.
+/// The limit for the takeover by another process, as values.yaml states it.
 const TAKEN_OVER: Duration = Duration::from_secs(20);
-/// Additional time for a busy test machine: one lease request that times out after 5 s, and the pause of 3
-/// s after it.
+/// Additional time for a busy test machine: one lease request that times out after 5 s, and the
+/// pause of 3 s after it.
 const LATE: Duration = Duration::from_secs(10);
-/// Five reconciles of all profiles. One would be enough to write a status.
+/// The time in which a process that is not the leader must write nothing: five reconciles of all
+/// profiles. One reconcile would be enough to write a status.
 const LOOKS: Duration = Duration::from_secs(5);
-/// A profile whose status must be written.
+/// A new profile, for which the leader must write a status.
 const ANOTHER: &str = "apiVersion: kubewarm.io/v1alpha1
 kind: CacheProfile
 metadata: {name: another, namespace: shop}
@@ -29,10 +30,10 @@ spec: {targets: [{name: configmaps, resource: configmaps}]}
 fn roles(release: &NodeRelease<'_>) -> Result<[Pod; 2], Failure> {
     let (leader, mut pods) = (release.leader()?, release.pods()?);
     pods.sort_by_key(|pod| pod.name != leader);
-    let found = format!("{leader} leads, of {pods:?}");
-    // The lease can name a replica of another test's release.
+    let text = format!("{leader} leads, of {pods:?}");
+    // The lease can name a replica of an earlier test's release.
     let are_well = |pods: &[Pod; 2]| pods[0].name == leader && pods.iter().all(|pod| pod.is_ready);
-    <[Pod; 2]>::try_from(pods).ok().filter(are_well).ok_or_else(|| found.into())
+    <[Pod; 2]>::try_from(pods).ok().filter(are_well).ok_or_else(|| text.into())
 }
 
 /// Waits until another process than `holder` leads, and checks how long that took.
@@ -68,7 +69,7 @@ impl<'a> Another<'a> {
 
 impl Drop for Another<'_> {
     fn drop(&mut self) {
-        // No test depends on the number of profiles.
+        // A failed deletion is ignored, because no test depends on the number of profiles.
         let _ = self.0.run("delete cprof another --namespace=shop");
     }
 }
@@ -78,26 +79,27 @@ struct Frozen<'a>(&'a NodeWorld, &'a str);
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        // Otherwise the kubelet would kill the container.
+        // Thaws the container. Otherwise the kubelet would kill it after failed probes.
         let _ = self.0.node.thaw_container(self.1);
     }
 }
 
-/// The pods that sent status writes or Events after `since`, one entry per request, successful or not.
+/// The pods that sent status writes or Events after `since`, one entry per request, successful or
+/// not.
 fn writers(world: &NodeWorld, since: Timestamp) -> Result<Vec<String>, Failure> {
     let mut writers = Vec::new();
     for line in std::fs::read_to_string(world.cluster().audit_log())?.lines() {
         // The last line can be incomplete.
         let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
-        let of = |pointer| text(&entry, pointer);
+        let field = |pointer| text(&entry, pointer);
         let is_write = matches!(
-            (of("/verb"), of("/objectRef/resource"), of("/objectRef/subresource")),
+            (field("/verb"), field("/objectRef/resource"), field("/objectRef/subresource")),
             ("patch", "cacheprofiles", "status") | ("create", "events", _)
         );
-        let pod = of("/user/extra/authentication.kubernetes.io~1pod-name/0");
+        let pod = field("/user/extra/authentication.kubernetes.io~1pod-name/0");
         if is_write
-            && of("/user/username").ends_with(":kubewarm")
-            && of("/requestReceivedTimestamp").parse::<Timestamp>()? > since
+            && field("/user/username").ends_with(":kubewarm")
+            && field("/requestReceivedTimestamp").parse::<Timestamp>()? > since
         {
             writers.push(pod.to_owned());
         }
@@ -124,8 +126,8 @@ fn a_killed_leader_is_followed_within_20_s_by_one_that_writes_alone() -> Outcome
     let killed = Timestamp::now();
     world.node.kill_container(&old.container)?;
     let since = Timestamp::now();
-    // The kubelet restarts the container at once. The new process and the other replica both wait for the
-    // lease to expire, and either can take it.
+    // The kubelet restarts the killed container at once. The new process and the other replica both
+    // wait for the lease to expire, and either of them can take it.
     let leader = await_another(&release, &holder, killed)?;
     let _another = Another::create(&world)?;
     let [_, follower] = eventually(SOON, || roles(&release))?;
@@ -149,7 +151,8 @@ fn a_frozen_leader_is_followed_within_20_s_and_writes_nothing_when_it_thaws() ->
     let frozen = Frozen(&world, &old.container);
     let since = Timestamp::now();
     assert_eq!(await_another(&release, &holder, since)?, new.name);
-    // The frozen process has not seen this profile, so it would write its status.
+    // The frozen process has not seen this new profile. If it still led after the thaw, it would
+    // write the profile's status.
     let _another = Another::create(&world)?;
     drop(frozen);
     eventually(SOON, || {

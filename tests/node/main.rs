@@ -1,5 +1,5 @@
-//! Tests kubewarm in pods of a real node: kubelet, containerd and kube-proxy in their own Linux namespaces.
-//! They need root. Without root each test prints that it did not run, and fails in CI.
+//! Tests kubewarm in pods of a real node: kubelet, containerd and kube-proxy in their own Linux
+//! namespaces. They need root. Without root each test prints that it did not run, and fails in CI.
 
 mod drain;
 mod forward;

@@ -1,5 +1,5 @@
-//! Tests profiles that are larger than the pod: kubewarm's own limits stop them before the kernel kills the
-//! container.
+//! Tests profiles that are larger than the pod: kubewarm's own limits stop them before the kernel
+//! kills the container.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use crate::object::{Pod, condition};
 use crate::release::{NodeRelease, PAIR};
 use crate::world::{Failure, NodeWorld, Outcome, SOON};
 
-/// Less memory than the README requires. The part for everything except the stores is smallest here.
+/// Values for a pod with less memory than the README requires, and so with the least memory for
+/// everything except stores.
 const SMALL: &str = "replicaCount: 1
 operator: {namespaceQuota: 100}
 resources: {requests: {memory: 32Mi}, limits: {memory: 64Mi}}
@@ -19,7 +20,7 @@ rbac:
   read:
   - {resource: configmaps, namespaces: [shop, warehouse]}
 ";
-/// The objects take some 65 MiB.
+/// The number of large objects, which take some 65 MiB in all.
 const CROWD: usize = 100;
 const TEXT: usize = 900_000;
 /// Objects in one `kubectl` request.
@@ -47,7 +48,7 @@ fn a_profile_larger_than_the_pod_is_stopped_and_the_pod_survives() -> Outcome {
         condition(profile, "WithinLimits") == "False"
     })?;
     assert_eq!(condition(&seen, "Ready"), "False", "{seen:#}");
-    // kubewarm retries the target, and other profiles are not affected.
+    // kubewarm tries the target again later. Until then, other profiles must not be affected.
     let pod = survivor(&release, &before)?;
     assert!(release.is_warm(&pod), "{pod:?}");
     world.run("delete namespace warehouse --wait=false")?;
@@ -60,7 +61,8 @@ rbac:
   read:
   - {resource: configmaps, namespaces: [shop, crowded]}
 ";
-/// The largest number of profiles and targets that the API server and kubewarm accept for one namespace.
+/// The largest number of profiles and targets that the API server and kubewarm accept for one
+/// namespace.
 const PROFILES: usize = 100;
 const TARGETS: usize = 128;
 
@@ -110,7 +112,8 @@ fn install<'a>(world: &'a NodeWorld, values: &str) -> Result<NodeRelease<'a>, Fa
     NodeRelease::with(world, &format!("{values}profiles:{profile}"))
 }
 
-/// Checks that the release's only pod is ready and that its container was never killed. Returns the pod.
+/// Checks that the release's only pod is ready and that its container was never killed. Returns the
+/// pod.
 fn survivor(release: &NodeRelease<'_>, before: &[Pod]) -> Result<Pod, Failure> {
     release.await_ready()?;
     let after = release.pods()?;
@@ -122,7 +125,8 @@ fn survivor(release: &NodeRelease<'_>, before: &[Pod]) -> Result<Pod, Failure> {
     Ok(pod)
 }
 
-/// The memory of each kubewarm process that the kernel has moved to swap, in KiB.
+/// For each kubewarm process, the memory that the kernel has moved to swap, in KiB. Swap would hide
+/// that a process exceeds its memory.
 fn swapped_kib() -> Result<Vec<u64>, Failure> {
     let mut swapped = Vec::new();
     for process in std::fs::read_dir("/proc")? {

@@ -66,6 +66,6 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 /// The status of a condition; empty if there is none.
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == kind);
-    found.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
+    let condition = conditions.into_iter().flatten().find(|condition| condition["type"] == kind);
+    condition.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
 }

@@ -8,12 +8,13 @@ use testbed::eventually;
 use crate::release::{NodeRelease, PAIR};
 use crate::world::{NodeWorld, Outcome, SOON};
 
-/// Values with short liveness probes: the kubelet ends a container after three failed probes within 6 s.
+/// Values with short liveness probes. If they failed, the kubelet would end a container after three
+/// probes within 6 s.
 const STRICT: &str = "probes:
   liveness: {periodSeconds: 2, timeoutSeconds: 2, failureThreshold: 3}
 ";
-/// The duration of the outage. It is longer than the probes' failure threshold, the duration of leases, and
-/// the timeouts of requests and watches.
+/// The duration of the outage. It is longer than the probes' failure threshold, the duration of
+/// leases, and the timeouts of requests and watches.
 const SILENCE: Duration = Duration::from_secs(45);
 
 #[test]
@@ -26,13 +27,13 @@ fn the_kubelet_restarts_no_pod_while_the_api_server_is_silent() -> Outcome {
     assert_eq!(before.len(), 2, "{before:?}");
 
     cluster.apiserver().freeze()?;
-    // The test needs this time to pass.
+    // The API server is frozen. This time must pass, so that probes could fail.
     sleep(SILENCE);
     let warm = before.iter().filter(|pod| release.is_warm(pod)).count();
     cluster.apiserver().thaw()?;
     assert_eq!(warm, 2, "each replica stays warm");
 
-    // The same containers run, and none was missing.
+    // The same containers must still run, and none of them may have been restarted.
     eventually(SOON, || {
         let after = release.pods()?;
         if after == before { Ok(()) } else { Err(format!("{after:?}, before {before:?}").into()) }

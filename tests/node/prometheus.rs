@@ -10,10 +10,12 @@ use crate::object::text;
 use crate::release::{NAMESPACE, NodeRelease, PAIR};
 use crate::world::{Failure, NodeWorld, Outcome, SOON, file, report};
 
-/// Fewer than docs/metrics.md states for 40 resources and 20 profiles. Each replica must stay below a tenth of it.
+/// Fewer series than docs/metrics.md states for 40 resources and 20 profiles. Each replica must
+/// stay below a tenth of this number.
 const SERIES: f64 = 7276.0;
 
-/// The endpoints of the chart's Service. Debian's Prometheus has no service discovery for Kubernetes.
+/// The endpoints of the chart's Service as scrape targets. The test reads them itself, because
+/// Debian's Prometheus has no service discovery for Kubernetes.
 fn targets(world: &NodeWorld) -> Result<Vec<Value>, Failure> {
     let selector = "--selector=kubernetes.io/service-name=kubewarm-metrics";
     let mut targets = Vec::new();
@@ -34,11 +36,12 @@ fn prometheus_scrapes_both_replicas_within_the_budget() -> Outcome {
     let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let pods = NodeRelease::with(&world, PAIR)?.pods()?;
     let names: Vec<_> = pods.iter().map(|pod| pod.name.as_str()).collect();
-    // Replicas of an earlier test may still be terminating.
+    // The test waits until only the current replicas are left: replicas of an earlier test may
+    // still be terminating.
     let targets = eventually(SOON, || {
         let targets = targets(&world)?;
-        let found = targets.iter().map(|target| text(target, "/labels/pod"));
-        let is_right = found.collect::<BTreeSet<_>>() == names.iter().copied().collect();
+        let pods = targets.iter().map(|target| text(target, "/labels/pod"));
+        let is_right = pods.collect::<BTreeSet<_>>() == names.iter().copied().collect();
         if is_right { Ok(targets) } else { Err(format!("{targets:?} for {names:?}").into()) }
     })?;
     let config = json!({

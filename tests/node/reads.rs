@@ -1,5 +1,5 @@
-//! Tests reads through the Service while replicas end. A client that retries broken connections sees no
-//! failure.
+//! Tests reads through the Service while replicas end. A client that retries broken connections
+//! sees no failure.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,16 +32,16 @@ metadata: {name: reader, namespace: shop}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
 subjects: [{kind: ServiceAccount, name: reader, namespace: shop}]
 ";
-/// The pause after a read, and the pause before a retry.
+/// The pause of a reader after a read, and its pause before a retry.
 const PAUSE: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_millis(500);
-/// The number of retries. client-go retries a read as often after a broken connection. client-go retries
-/// rejected lists and watches, but no rejected `get`.
+/// The number of retries, as in client-go after a broken connection. The test does not retry error
+/// responses, because client-go retries rejected lists and watches, but no rejected `get`.
 const TRIES: usize = 10;
 /// The number of concurrent readers.
 const READERS: usize = 4;
 
-/// The number of reads, and the number of retries.
+/// The shared state of the readers: the number of reads, and the number of retries.
 #[derive(Default)]
 struct ReadLoad {
     reads: AtomicUsize,
@@ -49,7 +49,8 @@ struct ReadLoad {
     ended: AtomicBool,
 }
 
-/// A kubeconfig for the Service. It uses the Service's address, because the node has no cluster DNS.
+/// A kubeconfig for the Service. It uses the Service's address, because the node has no cluster
+/// DNS.
 fn kubeconfig(world: &NodeWorld) -> Result<Kubeconfig, Failure> {
     world.cluster().apply(READER)?;
     let token = world.run("create token reader --namespace=shop --duration=1h")?;
@@ -74,7 +75,7 @@ fn kubeconfig(world: &NodeWorld) -> Result<Kubeconfig, Failure> {
 async fn client(kubeconfig: Kubeconfig) -> Result<Client, Failure> {
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // Without this setting the client would retry error responses, and the test would miss them.
+    // With the default, the client would retry error responses, and the test would miss them.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
@@ -88,7 +89,8 @@ async fn read(client: Client, load: &ReadLoad) -> Result<(), String> {
             match client.request::<Value>(request).await {
                 Ok(object) if object["metadata"]["name"] == "checkout" => break,
                 Ok(object) => return Err(format!("read {object}")),
-                // The server has answered, so a client would not retry.
+                // The server answered with an error. A client would not retry such a `get`, so this
+                // is a failure.
                 Err(kube::Error::Api(status)) => return Err(format!("{status:?}")),
                 Err(error) if tries == TRIES => return Err(error.to_string()),
                 Err(_) => {
@@ -148,9 +150,9 @@ fn no_read_fails_while_replicas_are_replaced_and_killed() -> Outcome {
     let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let release = NodeRelease::with(&world, PAIR)?;
     let again = under_load(&world, "a rolling update", || {
-        let of = format!("deployment/kubewarm --namespace={NAMESPACE}");
-        world.run(&format!("rollout restart {of}"))?;
-        world.run(&format!("rollout status {of} --timeout=2m"))?;
+        let deployment = format!("deployment/kubewarm --namespace={NAMESPACE}");
+        world.run(&format!("rollout restart {deployment}"))?;
+        world.run(&format!("rollout status {deployment} --timeout=2m"))?;
         // The last old replica is still terminating for a while.
         eventually(SOON, || {
             let pods = release.pods()?.len();
@@ -159,8 +161,8 @@ fn no_read_fails_while_replicas_are_replaced_and_killed() -> Outcome {
             if all.len() == pods { Ok(()) } else { Err("an old replica is still there".into()) }
         })
     })?;
-    // A replica that was removed from the Service still answers, and asks clients to close their
-    // connections.
+    // A replica that the Service no longer lists still answers, and asks clients to close their
+    // connections. So few connections may break: at most one for each reader.
     assert!(again <= READERS, "{again} connections broke");
 
     let pods = release.pods()?;

@@ -13,8 +13,8 @@ pub(crate) const NAMESPACE: &str = "kubewarm-system";
 /// The name of the release.
 const NAME: &str = "kubewarm";
 
-/// The namespace of the release, which admits only pods of the restricted standard, and a namespace for
-/// profiles with objects to cache.
+/// The namespace of the release, which admits only pods of the restricted standard, and a namespace
+/// for profiles with objects to cache.
 const SURROUNDINGS: &str = "apiVersion: v1
 kind: Namespace
 metadata:
@@ -42,12 +42,12 @@ profiles:
       resource: configmaps
 ";
 
-/// The values of the installed release, set by the test that holds the lock.
+/// The values of the release that is installed now. The test that holds the lock sets them.
 static INSTALLED: Mutex<Option<String>> = Mutex::new(None);
 
 /// The holder of the lease, and since when it leads.
 pub(crate) struct Lead {
-    /// The holder's identity, which is new after each start of a process.
+    /// The identity of the process that holds the lease. It is new after each start of a process.
     pub(crate) holder: String,
     pub(crate) since: jiff::Timestamp,
 }
@@ -93,8 +93,8 @@ impl<'a> NodeRelease<'a> {
         Ok((release, output))
     }
 
-    /// The release with these values and a Ready sample profile. A release of an earlier test is upgraded
-    /// if its values differ.
+    /// The release with these values and a Ready sample profile. A release of an earlier test is
+    /// upgraded if its values differ.
     pub(crate) fn with(world: &'a NodeWorld, values: &str) -> Result<Self, Failure> {
         let installed = INSTALLED.lock().clone();
         let release = match installed.as_deref() {
@@ -128,7 +128,8 @@ impl<'a> NodeRelease<'a> {
             let path = self.world.cluster().folder().join("values.yaml");
             std::fs::write(&path, values)?;
             command.arg(file("charts/kubewarm")).arg("--values").arg(path);
-            // These tests read pages of pods with plain requests. tests/chart scrapes with TLS and tokens.
+            // In these tests, the admin port has no TLS and no authentication, because they read
+            // its pages with plain requests. tests/chart scrapes with TLS and tokens.
             command.args(["--set", "metrics.tls.enabled=false,metrics.auth.enabled=false"]);
         }
         self.finish(command)
@@ -162,10 +163,10 @@ impl<'a> NodeRelease<'a> {
 
     /// The pods of the release's Deployment that are not being deleted, by name.
     pub(crate) fn pods(&self) -> Result<Vec<Pod>, Failure> {
-        // Pods of `helm test` have no such hash.
+        // This selector excludes the pods of `helm test`, which have no such hash.
         let selector = format!("--selector=app.kubernetes.io/instance={NAME},pod-template-hash");
-        let found = self.world.list(&format!("pods --namespace={NAMESPACE} {selector}"))?;
-        let stays = found.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        let objects = self.world.list(&format!("pods --namespace={NAMESPACE} {selector}"))?;
+        let stays = objects.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         let mut pods: Vec<_> = stays.map(Pod::of).collect();
         pods.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(pods)

@@ -20,7 +20,8 @@ fn a_rolling_update_leaves_a_warm_replica_at_every_moment() -> Outcome {
                 let at = Instant::now();
                 // Pods that are being deleted do not receive requests.
                 let pods = release.pods().map_err(|error| error.to_string())?;
-                // One pod can end between the list and this check, but not all of them.
+                // One pod can end between the list and this check, but another pod must still be
+                // warm.
                 if !pods.iter().any(|pod| release.is_warm(pod)) {
                     return Err(format!("{:?} ago no pod of {pods:?} was warm", at.elapsed()));
                 }
@@ -43,8 +44,8 @@ fn a_rolling_update_leaves_a_warm_replica_at_every_moment() -> Outcome {
 }
 
 fn roll(world: &NodeWorld) -> Outcome {
-    let of = format!("deployment/kubewarm --namespace={NAMESPACE}");
-    world.run(&format!("rollout restart {of}"))?;
-    world.run(&format!("rollout status {of} --timeout=2m"))?;
+    let deployment = format!("deployment/kubewarm --namespace={NAMESPACE}");
+    world.run(&format!("rollout restart {deployment}"))?;
+    world.run(&format!("rollout status {deployment} --timeout=2m"))?;
     Ok(())
 }

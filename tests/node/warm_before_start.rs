@@ -6,7 +6,7 @@ use crate::object::{condition, text};
 use crate::release::{NodeRelease, PAIR};
 use crate::world::{Failure, NodeWorld, Outcome, SOON, file};
 
-/// The command and the log's beginning, as the page shows them.
+/// The command that docs/controllers.md shows, and the beginning of the log that it prints.
 const LOGS: &str = "logs -n billing deploy/billing-controller -c wait-until-warm";
 const TOLD: &str = "waiting: PermissionsMissing: target \"";
 

@@ -13,7 +13,8 @@ fn a_release_for_some_namespaces_works_without_a_cluster_role() -> Outcome {
     let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let cluster = world.cluster();
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: orders}}")?;
-    // Without a ClusterRole kubewarm cannot review tokens, so the network policy decides who can scrape.
+    // Without a ClusterRole kubewarm cannot review tokens, so the network policy decides who can
+    // scrape.
     let scrapers = "networkPolicy: {enabled: true, scrapers: [{podSelector: {}}]}";
     let values =
         format!("watchNamespaces: [shop, orders]\nreadApi: {{forward: true}}\n{scrapers}\n{PAIR}");
@@ -37,7 +38,7 @@ fn a_release_for_some_namespaces_works_without_a_cluster_role() -> Outcome {
         let subjects = role["subjects"].as_array();
         text(role, "/metadata/name").contains("kubewarm")
             || role.to_string().contains("kubewarm.io")
-            || subjects.into_iter().flatten().any(|it| it["namespace"] == NAMESPACE)
+            || subjects.into_iter().flatten().any(|subject| subject["namespace"] == NAMESPACE)
     };
     let ours: Vec<_> = roles.iter().filter(is_ours).collect();
     assert!(ours.is_empty(), "{ours:#?}");

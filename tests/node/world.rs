@@ -17,10 +17,12 @@ pub(crate) type Failure = Box<dyn Error>;
 /// The result of a test.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// The time limit for what takes seconds on an idle machine.
+/// The time limit for what takes seconds on an idle machine. Tests run while compilers use all
+/// cores.
 pub(crate) const SOON: Duration = Duration::from_mins(10);
 
-/// Names an archive to test instead of the archive of `make test-image`.
+/// The environment variable with the path of an archive that the tests use instead of the archive
+/// of `make test-image`.
 const ARCHIVE: &str = "KUBEWARM_IMAGE_ARCHIVE";
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -90,7 +92,7 @@ fn archive() -> Result<PathBuf, Failure> {
     if let Some(archive) = std::env::var_os(ARCHIVE) {
         return Ok(archive.into());
     }
-    // A build takes minutes if the archive is out of date, so its output is shown.
+    // The build is visible, because it takes minutes if the archive is out of date.
     let made = Command::new("make").arg("test-image").current_dir(file("")).status()?;
     if !made.success() {
         return Err("`make test-image` failed; see its output above".into());
@@ -98,7 +100,8 @@ fn archive() -> Result<PathBuf, Failure> {
     Ok(file("target/kubewarm-test-image.tar"))
 }
 
-/// Prints a message of passing tests too. The test harness would capture `println!`.
+/// Prints a message even if the test passes. The test harness would capture `println!` of passing
+/// tests.
 pub(crate) fn report(words: &str) -> io::Result<()> {
     writeln!(io::stderr(), "{words}")
 }

@@ -1,4 +1,4 @@
-//! The collections that are written and read.
+//! The collections (a kind in one namespace) that writers write and readers read.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,12 @@ pub(crate) struct Collection {
     kind: &'static str,
     plural: &'static str,
     pub(crate) namespace: &'static str,
-    /// The prefix of the objects' keys in etcd, without the namespace.
+    /// The prefix of the objects' keys in etcd, by which the recorder finds changes of this
+    /// collection.
     prefix: &'static str,
 }
 
-/// Read with `reads.consistency: Bounded`, except [`STRICT`].
+/// All collections. Readers read them with `reads.consistency: Bounded`, except [`STRICT`].
 pub(crate) const COLLECTIONS: [Collection; 3] = [
     Collection {
         api_version: "v1",

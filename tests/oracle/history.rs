@@ -1,4 +1,5 @@
-//! Every change of the collections, as etcd stored it. An etcd restore begins another epoch.
+//! Every change of the collections, as etcd stored it. After an etcd restore, revisions occur again
+//! with other contents, so a restore begins another epoch.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use crate::observation::{ChangeType, CollectionIndex, Form, Millis, ObjectState}
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct EtcdChange {
     pub(crate) revision: u64,
-    /// When `etcdctl` printed the change. It was committed before.
+    /// When `etcdctl` printed the change. etcd committed the change earlier, so an age that is
+    /// computed from this time is never too high.
     pub(crate) known: Millis,
     pub(crate) collection: CollectionIndex,
     pub(crate) name: String,
@@ -18,7 +20,7 @@ pub(crate) struct EtcdChange {
     pub(crate) content: Option<Digests>,
 }
 
-/// Hashes of one object's content.
+/// Hashes of one object: of the whole object, and of its metadata. A response can contain either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Digests {
     pub(crate) whole: u64,
@@ -37,13 +39,14 @@ impl Digests {
 /// The changes between two restores of etcd.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Epoch {
-    /// The changes of earlier epochs up to this revision belong to this epoch too.
+    /// The highest revision that this epoch shares with the earlier epochs: the revision of the
+    /// restored snapshot.
     pub(crate) base: u64,
     pub(crate) began: Millis,
-    /// When the restore that ended the epoch began.
+    /// When the restore began that ended this epoch. `None` for the last epoch.
     pub(crate) ended: Option<Millis>,
     pub(crate) changes: Vec<EtcdChange>,
-    /// The last revision.
+    /// The last revision of the epoch.
     pub(crate) head: u64,
     /// The number of objects that the recorder could not decode.
     pub(crate) undecodable: usize,
@@ -69,7 +72,7 @@ impl EtcdHistory {
             let earlier = timelines.last().map(|last| last.changes.clone()).unwrap_or_default();
             let mut changes: Vec<_> =
                 earlier.into_iter().filter(|change| change.revision <= epoch.base).collect();
-            changes.extend(epoch.changes.iter().filter(|it| it.collection == collection));
+            changes.extend(epoch.changes.iter().filter(|change| change.collection == collection));
             timelines.push(Timeline { changes, epoch });
         }
         timelines
@@ -92,7 +95,7 @@ impl<'a> Timeline<'a> {
         objects
     }
 
-    /// The changes after a revision; with `name`, only of this object.
+    /// The changes after a revision; with `name`, only changes of this object.
     pub(crate) fn after<'s>(
         &'s self,
         revision: u64,
@@ -103,18 +106,19 @@ impl<'a> Timeline<'a> {
         after.filter(move |change| name.is_none_or(|name| change.name == name))
     }
 
-    /// When it was known that the state at a revision was replaced. `None` if it is the newest and its epoch has not ended.
+    /// When it was known that a change replaced the state at a revision, or that a restore ended
+    /// its epoch. `None` if the state is the newest one.
     pub(crate) fn replaced(&self, revision: u64, name: Option<&str>) -> Option<Millis> {
         let changed = self.after(revision, name).next().map(|change| change.known);
         changed.into_iter().chain(self.epoch.ended).min()
     }
 
-    /// The state of an object whose version is `revision`, and the type of the change that made it. A deleted object
-    /// has the version of its deletion and its last content.
+    /// The state of an object after the change at `revision`, and the type of this change. As in a
+    /// watch event, a deleted object has the version of its deletion and its last content.
     pub(crate) fn change(&self, revision: u64, form: Form) -> Option<(ChangeType, ObjectState)> {
         let at = self.changes.partition_point(|change| change.revision < revision);
         let change = self.changes.get(at).filter(|change| change.revision == revision)?;
-        let earlier = self.changes[..at].iter().rev().find(|it| it.name == change.name);
+        let earlier = self.changes[..at].iter().rev().find(|other| other.name == change.name);
         let before = earlier.and_then(|earlier| earlier.content);
         let (kind, content) = match (before, change.content) {
             (None, Some(now)) => (ChangeType::Added, now),
@@ -128,7 +132,9 @@ impl<'a> Timeline<'a> {
     /// The creation of an object that exists at `now`. `None` if it does not exist then.
     pub(crate) fn creation(&self, name: &str, now: Millis) -> Option<&'a EtcdChange> {
         let mut creation = None;
-        for change in self.changes.iter().filter(|it| it.name == name && it.known <= now) {
+        for change in
+            self.changes.iter().filter(|change| change.name == name && change.known <= now)
+        {
             if change.content.is_none() {
                 creation = None;
             } else if creation.is_none() {

@@ -1,4 +1,4 @@
-//! The network between a replica and the API server.
+//! The network connection (link) between a replica and the API server, which the test can disturb.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,7 +23,8 @@ pub(crate) enum LinkMode {
 const SLOW_STEP: usize = 400;
 const SLOW_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens, and forwards connections to `upstream` as the last mode of `modes` says. Returns the address.
+/// Listens, and forwards connections to `upstream` in the mode that `modes` contains last. Returns
+/// the address of the listener.
 pub(crate) async fn serve(
     upstream: SocketAddr,
     modes: watch::Receiver<LinkMode>,
@@ -33,7 +34,7 @@ pub(crate) async fn serve(
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let modes = modes.clone();
-            // An error closes the connection, as a network does.
+            // An error closes the connection, as in a real network.
             tokio::spawn(async move { drop(forward(client, upstream, modes).await) });
         }
     });
@@ -72,7 +73,7 @@ async fn copy(
         if read == 0 {
             return Ok(());
         }
-        // The sender of the modes lives as long as the run.
+        // This wait does not fail, because the sender of the modes lives as long as the run.
         let _ = modes.wait_for(|mode| *mode != LinkMode::Hold).await;
         to.write_all(&bytes[..read]).await?;
         if is_slow {

@@ -1,31 +1,32 @@
-//! Injects seeded faults while writers write and readers read, and compares each answer with what etcd stored.
+//! Injects faults that a seed decides, while writers write and readers read. Then compares each
+//! response with what etcd stored.
 //!
-//! `ORACLE_SEEDS` is the number of seeds, `ORACLE_FIRST` the first one, and `ORACLE_SECONDS` the length of each run.
-//! `ORACLE_JUDGE=1` judges the records of earlier runs of these seeds again.
+//! `ORACLE_SEEDS` is the number of seeds, `ORACLE_FIRST` the first one, and `ORACLE_SECONDS` the
+//! length of each run. `ORACLE_JUDGE=1` judges the records of earlier runs of these seeds again.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
-#[path = "../e2e/api.rs"]
+#[path = "../e2e/support/api.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod api;
-#[path = "../e2e/authorizer.rs"]
+#[path = "../e2e/support/authorizer.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod authorizer;
-#[path = "../e2e/client.rs"]
+#[path = "../e2e/support/client.rs"]
 mod client;
 mod collection;
 mod history;
 mod judge;
 mod link;
 mod observation;
-#[path = "../e2e/operator.rs"]
+#[path = "../e2e/support/operator.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod operator;
 mod plan;
 mod plant;
-#[path = "../e2e/pool.rs"]
+#[path = "../e2e/support/pool.rs"]
 mod pool;
-#[path = "../e2e/profile.rs"]
+#[path = "../e2e/support/profile.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod profile;
 mod readers;
@@ -34,7 +35,7 @@ mod request;
 mod run;
 mod scene;
 mod watchers;
-#[path = "../e2e/world.rs"]
+#[path = "../e2e/support/world.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod world;
 mod writers;
@@ -47,7 +48,7 @@ use crate::plant::PLANTED_FAULTS;
 use crate::run::{RunRecord, run};
 use crate::world::Failure;
 
-/// Findings that are printed for each seed.
+/// The maximum number of findings that the test prints for each seed.
 const SHOWN: usize = 20;
 
 fn main() -> ExitCode {
@@ -85,7 +86,8 @@ fn oracle() -> Result<usize, Failure> {
         let record = if judges_again { RunRecord::load(&folder) } else { run(seed, &plan) };
         let record = match record {
             Ok(record) => record,
-            // The next seeds may still find something.
+            // The test reports this error at the end, because the next seeds may still find
+            // something.
             Err(error) => {
                 println!("oracle: seed {seed}, {:?}: {error}", plan.theme);
                 faults += 1;
@@ -106,8 +108,9 @@ fn oracle() -> Result<usize, Failure> {
     Ok(faults)
 }
 
-/// Prints the verdict of a seed, and plants faults into its record. Returns the number of faults: findings, and planted
-/// faults that the judge did not find.
+/// Prints the verdict about a seed. Then plants faults into copies of its record, which the judge
+/// must find. Returns the number of faults: findings, and planted faults that the judge did not
+/// find.
 fn report(seed: u64, plan: &FaultPlan, record: &RunRecord, verdict: &Verdict) -> usize {
     println!("oracle: seed {seed}, {:?}, {} faults injected", plan.theme, record.faults.len());
     record.faults.iter().for_each(|fault| println!("  {fault}"));
@@ -121,11 +124,11 @@ fn report(seed: u64, plan: &FaultPlan, record: &RunRecord, verdict: &Verdict) ->
             println!("  no place for {fault:?}");
             return true;
         };
-        let found = judge(&record.history, &planted, &record.times).kinds();
+        let kinds = judge(&record.history, &planted, &record.times).kinds();
         let honest = verdict.kinds();
-        let is_shown = fault.shown_by().iter().any(|kind| found.get(kind) > honest.get(kind));
+        let is_shown = fault.shown_by().iter().any(|kind| kinds.get(kind) > honest.get(kind));
         if !is_shown {
-            println!("  {fault:?} was planted and not found: {found:?}");
+            println!("  {fault:?} was planted and not found: {kinds:?}");
         }
         !is_shown
     });

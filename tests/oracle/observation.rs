@@ -1,4 +1,4 @@
-//! What readers received. `record.json` keeps it.
+//! What readers received from replicas. The file `record.json` of a run contains it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,7 +12,7 @@ pub(crate) type Millis = u64;
 /// The index of a collection in `COLLECTIONS`.
 pub(crate) type CollectionIndex = usize;
 
-/// A reader at one replica. Each has its own ServiceAccount.
+/// One reader at one replica, with a ServiceAccount of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ReaderId {
     pub(crate) replica: usize,
@@ -41,7 +41,8 @@ impl Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ObjectState {
     pub(crate) version: u64,
-    /// A hash of the object without its version: a deletion changes the version only.
+    /// A hash of the object without its version. So a deletion, which changes only the version,
+    /// keeps the hash.
     pub(crate) digest: u64,
 }
 
@@ -50,16 +51,18 @@ pub(crate) struct ObjectState {
 pub(crate) struct Observation {
     pub(crate) reader: ReaderId,
     pub(crate) collection: CollectionIndex,
-    /// When the request was sent.
+    /// When the reader sent the request.
     pub(crate) sent: Millis,
-    /// When the head of the response, or the event, arrived. For refusals and writes: when the request ended.
+    /// When the head of the response arrived, or the event. For refusals and writes: when the
+    /// request ended.
     pub(crate) arrived: Millis,
     pub(crate) content: ObservedContent,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum ObservedContent {
-    /// A response other than 200, or 404 for an object. 0 stands for a broken connection.
+    /// A refused read: the status code, which is neither 200 nor a 404 for an object. 0 stands for
+    /// a broken connection.
     Refused {
         code: u16,
     },
@@ -70,21 +73,22 @@ pub(crate) enum ObservedContent {
         objects: BTreeMap<String, ObjectState>,
         age: StatedAge,
     },
-    /// `None` if the object does not exist.
+    /// The response to a get. `object` is `None` if the object does not exist.
     Get {
         name: String,
         object: Option<ObjectState>,
         age: StatedAge,
     },
-    /// The reader's own write at this version was accepted.
+    /// The API server accepted the reader's own write, which got this version.
     Written {
         name: String,
         version: u64,
     },
-    /// A response that is no list, no object of the requested name, or has an object twice.
+    /// A response to a list or get that is no list, is no object of the requested name, or contains
+    /// an object twice.
     Malformed,
-    /// A watch begins after this version. The events and bookmarks of the reader that follow belong to it. If it
-    /// `resumes`, the earlier ones belong to it too.
+    /// A watch began after this version. The reader's events and bookmarks that follow belong to
+    /// this watch. If it `resumes` an earlier watch, the judge treats both as one watch.
     WatchOpened {
         version: u64,
         resumes: bool,
@@ -101,16 +105,17 @@ pub(crate) enum ObservedContent {
 }
 
 impl ObservedContent {
-    /// The version and the objects of a list.
+    /// The version and the objects of a list, so that a planted fault can change them.
     pub(crate) fn list_mut(&mut self) -> Option<(&mut u64, &mut BTreeMap<String, ObjectState>)> {
         if let Self::List { version, objects, .. } = self { Some((version, objects)) } else { None }
     }
 }
 
-/// What a response says about its age.
+/// What a response states about its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StatedAge {
-    /// `Kubewarm-Freshness-Milliseconds`. `None` if the API server answered, or the object does not exist.
+    /// The header `Kubewarm-Freshness-Milliseconds`. `None` if the API server answered, or if the
+    /// object does not exist.
     pub(crate) freshness: Option<Millis>,
     /// Whether the response has a `Warning`.
     pub(crate) has_warning: bool,
@@ -131,7 +136,8 @@ pub(crate) fn named_state(object: &Value, form: Form) -> Option<(String, ObjectS
     Some((name, ObjectState { version, digest: digest(object, form) }))
 }
 
-/// A hash of the object, without what depends on the response: its version, `kind` and `apiVersion`.
+/// A hash of the object without the parts that depend on the response: its version, `kind` and
+/// `apiVersion`.
 pub(crate) fn digest(object: &Value, form: Form) -> u64 {
     let mut parts: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut metadata = object.get("metadata").cloned().unwrap_or_default();
@@ -147,7 +153,7 @@ pub(crate) fn digest(object: &Value, form: Form) -> u64 {
     }
     let mut hasher = DefaultHasher::new();
     for (name, value) in parts {
-        // serde_json sorts the fields of objects.
+        // The text is the same for equal objects, because serde_json sorts the fields.
         (name, value.to_string()).hash(&mut hasher);
     }
     hasher.finish()

@@ -1,9 +1,9 @@
-//! Which faults a seed injects, and when.
+//! Computes from a seed which faults a run injects, and when.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What is disturbed. `usize` is a replica.
+/// A fault that a run injects. `usize` is the number of the affected replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InjectedFault {
     /// The replica's connections are closed, and refused for 300 ms.
@@ -16,21 +16,22 @@ pub(crate) enum InjectedFault {
     KillReplica(usize),
     FreezeApiServer,
     KillApiServer,
-    /// The API server goes on sending bookmarks at its last version.
+    /// etcd is frozen. The API server continues to send bookmarks at its last version.
     FreezeEtcd,
-    /// Objects change while no replica reaches the API server. Then etcd is compacted and the API server restarts, so
-    /// that no watch can resume.
+    /// Objects change while no replica reaches the API server. Then etcd is compacted and the API
+    /// server restarts, so that no watch can resume.
     CompactEtcd,
     RestoreEtcd,
-    /// etcd is restored while no replica reaches it, and writes raise its versions above all earlier ones. Afterwards
-    /// the replicas restart, as docs/failure-modes.md demands.
+    /// An etcd restore that no replica notices: no replica reaches etcd during the restore, and
+    /// writes raise the versions above all earlier ones. Afterwards the replicas restart, as
+    /// docs/failure-modes.md demands.
     RestoreEtcdUnseen,
-    /// kubewarm may not read the collections.
+    /// kubewarm loses its permission to read the collections.
     RevokePermission,
     PauseProfile,
 }
 
-/// What the faults of a run have in common.
+/// The theme of a run, which decides the faults that the run injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Theme {
     Network,
@@ -38,14 +39,15 @@ pub(crate) enum Theme {
     /// etcd is restored.
     Restores,
     Profiles,
-    /// Bookmarks stop or prove nothing.
+    /// Bookmarks stop, or prove nothing about the age of a store.
     Bookmarks,
-    /// Changes are compacted, and arrive late.
+    /// Changes are compacted or arrive late, so that watches cannot resume.
     Log,
     Revocation,
 }
 
-/// The theme of a seed is at its remainder. The seeds 1 to 5 have one long run.
+/// A seed has the theme at its remainder by 7. Of the seeds 1 to 5, only one (Bookmarks) has a long
+/// run.
 const THEMES: [Theme; 7] = [
     Theme::Revocation,
     Theme::Network,
@@ -56,13 +58,14 @@ const THEMES: [Theme; 7] = [
     Theme::Log,
 ];
 
-/// One fault.
+/// One injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FaultStep {
-    /// Since the end of the fault before.
+    /// The time without a fault, since the end of the previous fault.
     pub(crate) pause: Duration,
     pub(crate) fault: InjectedFault,
-    /// The fault's duration; for a cut or a compaction, an additional wait.
+    /// How long the fault lasts. A cut connection or a compaction has no duration, so this is an
+    /// additional wait after it.
     pub(crate) lasts: Duration,
 }
 
@@ -70,7 +73,7 @@ pub(crate) struct FaultStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FaultPlan {
     pub(crate) theme: Theme,
-    /// How long objects are written.
+    /// How long writers write objects.
     pub(crate) length: Duration,
     pub(crate) steps: Vec<FaultStep>,
 }
@@ -78,12 +81,14 @@ pub(crate) struct FaultPlan {
 /// The number of replicas.
 pub(crate) const REPLICAS: usize = 2;
 
-/// At the end of a run no fault is injected for this time. The last [`CALM`] of it is judged: every read succeeds.
+/// The end of a run, in which no fault is injected. Every read must succeed in its last part,
+/// [`CALM`].
 pub(crate) const UNDISTURBED: Duration = Duration::from_secs(30);
 pub(crate) const CALM: Duration = Duration::from_secs(8);
 
 const SHORT: Duration = Duration::from_mins(1);
-/// The staleness limit of 10 s passes several times, and so does the age of 75 s at which changes leave an event log.
+/// The length of runs with slow effects. In this time, the staleness limit of 10 s passes several
+/// times, and the age of 75 s at which changes leave an event log.
 const LONG: Duration = Duration::from_secs(150);
 
 impl Theme {
@@ -140,7 +145,7 @@ impl Theme {
         }
     }
 
-    /// How long objects are written, and the longest time of a fault.
+    /// How long writers write objects, and the maximum duration of a fault.
     fn lengths(self) -> (Duration, Duration) {
         match self {
             Self::Network | Self::Processes | Self::Restores | Self::Profiles => {
@@ -152,7 +157,7 @@ impl Theme {
 }
 
 impl FaultPlan {
-    /// The plan of a seed. `seconds` replaces the length of its theme.
+    /// The plan of a seed. `seconds` replaces the length that the theme would give the run.
     pub(crate) fn of(seed: u64, seconds: Option<u64>) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let theme = THEMES[usize::try_from(seed).unwrap_or_default() % THEMES.len()];

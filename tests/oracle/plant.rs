@@ -1,16 +1,18 @@
-//! Faults that are put into the observations of a run. The judge must find each.
+//! Faults that the test plants into copies of a run's observations. The judge must find each of
+//! them, so that a judge that finds nothing fails the run.
 
 use crate::judge::FindingKind;
 use crate::observation::{Observation, ObservedContent, ReaderId};
 
-/// A fault of a cache.
+/// A fault of a cache, which the test simulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlantedFault {
     DroppedEvent,
     SwappedEvents,
     ReplayedEvent,
     EmptyList,
-    /// A fresh answer gets the content of one that is at least 15 s older.
+    /// A response that claims to be fresh gets the content of a response that is at least 15 s
+    /// older.
     LateAnswer,
     WrongVersion,
     /// A watch stays open and brings nothing more.
@@ -29,11 +31,11 @@ pub(crate) const PLANTED_FAULTS: [PlantedFault; 7] = [
 
 /// How much older the content of a late answer is, in milliseconds.
 const LATE: u64 = 15_000;
-/// Changes that a silent watch does not bring.
+/// The number of changes that a silent watch does not bring.
 const SILENCED: usize = 5;
 
 impl PlantedFault {
-    /// One of these findings shows this fault.
+    /// For this fault, the judge must report at least one of these kinds of findings.
     pub(crate) fn shown_by(self) -> &'static [FindingKind] {
         match self {
             Self::DroppedEvent | Self::SwappedEvents | Self::ReplayedEvent => {
@@ -45,7 +47,8 @@ impl PlantedFault {
         }
     }
 
-    /// Puts the fault into the observations. `None` if they have no place for it.
+    /// Plants the fault into a copy of the observations. `None` if no observation is suitable for
+    /// it.
     pub(crate) fn plant(self, observations: &[Observation]) -> Option<Vec<Observation>> {
         let mut planted = observations.to_vec();
         match self {
@@ -64,7 +67,8 @@ impl PlantedFault {
                 planted.insert(first + 1, planted[first].clone());
             }
             Self::EmptyList => {
-                let lists = planted.iter_mut().filter_map(|it| it.content.list_mut());
+                let lists =
+                    planted.iter_mut().filter_map(|observation| observation.content.list_mut());
                 lists.map(|(_, objects)| objects).find(|objects| !objects.is_empty())?.clear();
             }
             Self::LateAnswer => {
@@ -72,7 +76,10 @@ impl PlantedFault {
                 planted[late].content = content;
             }
             Self::WrongVersion => {
-                let (version, _) = planted.iter_mut().rev().find_map(|it| it.content.list_mut())?;
+                let (version, _) = planted
+                    .iter_mut()
+                    .rev()
+                    .find_map(|observation| observation.content.list_mut())?;
                 *version += 1_000_000;
             }
             Self::SilentWatch => silence(&mut planted)?,
@@ -85,34 +92,38 @@ fn is_event(observation: &Observation) -> bool {
     matches!(observation.content, ObservedContent::Event { .. })
 }
 
-/// Two events in a row of one watch, near the middle of the run.
+/// The indexes of two successive events of one watch, near the middle of the run.
 fn neighbours(observations: &[Observation]) -> Option<(usize, usize)> {
-    let of = |it: &Observation| (it.reader.clone(), it.collection);
+    let watch_of = |observation: &Observation| (observation.reader.clone(), observation.collection);
     (observations.len() / 2..observations.len()).find_map(|first| {
-        let watch = of(&observations[first]);
+        let watch = watch_of(&observations[first]);
         let mut later =
-            (first + 1..observations.len()).filter(|at| of(&observations[*at]) == watch);
+            (first + 1..observations.len()).filter(|at| watch_of(&observations[*at]) == watch);
         let second = later.next()?;
         (is_event(&observations[first]) && is_event(&observations[second]))
             .then_some((first, second))
     })
 }
 
-/// The place of a fresh answer of a store, and the content of an older one to the same request.
+/// The index of a response that a store gave and that claims to be fresh, and the content of an
+/// older response to the same request.
 fn late_answer(observations: &[Observation]) -> Option<(usize, ObservedContent)> {
-    let lists = |it: &Observation| {
-        let ObservedContent::List { age, at_least: 0, objects, form, .. } = &it.content else {
+    let lists = |observation: &Observation| {
+        let ObservedContent::List { age, at_least: 0, objects, form, .. } = &observation.content
+        else {
             return None;
         };
         let is_fresh = age.freshness.is_some_and(|age| age < 5_000);
-        is_fresh.then(|| (it.reader.clone(), it.collection, *form, objects.clone()))
+        is_fresh
+            .then(|| (observation.reader.clone(), observation.collection, *form, objects.clone()))
     };
     observations.iter().enumerate().rev().find_map(|(at, late)| {
         let (reader, collection, form, objects) = lists(late)?;
         let is_older = |earlier: &&Observation| {
             earlier.arrived + LATE < late.arrived
-                && lists(earlier).is_some_and(|(by, of, as_form, held)| {
-                    (by, of, as_form) == (reader.clone(), collection, form) && held != objects
+                && lists(earlier).is_some_and(|(by, place, as_form, contents)| {
+                    (by, place, as_form) == (reader.clone(), collection, form)
+                        && contents != objects
                 })
         };
         let earlier = observations[..at].iter().rev().find(is_older)?;
@@ -128,19 +139,21 @@ fn with_age_of(content: &ObservedContent, late: &ObservedContent) -> Option<Obse
     Some(content)
 }
 
-/// Removes the last events of a watch, and what follows them.
+/// Removes the last events of a watch, and everything that follows these events.
 fn silence(observations: &mut Vec<Observation>) -> Option<()> {
     let last = observations.iter().rposition(is_event)?;
     let watch: (ReaderId, usize) =
         (observations[last].reader.clone(), observations[last].collection);
-    let is_of = |it: &Observation| it.reader == watch.0 && it.collection == watch.1;
+    let is_of = |observation: &Observation| {
+        observation.reader == watch.0 && observation.collection == watch.1
+    };
     let events = (0..observations.len()).rev();
     let first = events.filter(|at| is_of(&observations[*at]) && is_event(&observations[*at]));
     let first = first.take(SILENCED).last()?;
     let mut at = 0;
-    observations.retain(|it| {
+    observations.retain(|observation| {
         at += 1;
-        at <= first || !is_of(it)
+        at <= first || !is_of(observation)
     });
     Some(())
 }

@@ -1,4 +1,5 @@
-//! Reads from one replica, each kind of read with a ServiceAccount of its own.
+//! Reads from one replica. Each kind of read has a ServiceAccount of its own, because kubewarm
+//! remembers read versions for each user.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::writers::random_name;
 
 /// The longest time between two reads of a reader.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Objects of a page.
+/// The number of objects of a page.
 const PAGE: usize = 4;
 
 /// How a reader reads.
@@ -57,11 +58,12 @@ impl ReplicaReader {
     ) {
         let (sent, arrived) = (self.clock.at(sent), self.clock.at(arrived));
         let reader = self.id.clone();
-        // The receiver lives as long as the run.
+        // Sending does not fail, because the receiver lives as long as the run.
         let _ = self.observations.send(Observation { reader, collection, sent, arrived, content });
     }
 
-    /// Sends a read. Returns a 200, or a 404 for an object. Notes everything else, and returns `None`.
+    /// Sends a read. Returns the response if it is 200, or 404 for an object. Records every other
+    /// response as an observation, and returns `None`.
     async fn read(
         &self,
         collection: CollectionIndex,
@@ -111,7 +113,8 @@ impl ReplicaReader {
             let list = reply.json();
             let page = list_version(&list).zip(list_objects(&list, form));
             let (version, page) = page.unwrap_or_default();
-            // The age of the list is that of its first page.
+            // The age of a list in pages is that of its first page, because all pages have the
+            // version of the first.
             let (times, age, of_first) =
                 *first.get_or_insert_with(|| ((sent, reply.arrived), stated_age(&reply), version));
             let count = objects.len() + page.len();
@@ -138,7 +141,7 @@ impl ReplicaReader {
             ObservedContent::Get { name, object: None, age }
         } else {
             match named_state(&reply.json(), Form::Whole) {
-                Some((of, state)) if of == name => {
+                Some((key, state)) if key == name => {
                     ObservedContent::Get { name, object: Some(state), age }
                 }
                 _ => ObservedContent::Malformed,
@@ -148,7 +151,7 @@ impl ReplicaReader {
         Some(())
     }
 
-    /// Writes an object of its own through the replica.
+    /// Writes an object that belongs to this reader only, through the replica.
     async fn write(&self, collection: CollectionIndex, name: &str, content: u64) -> Option<()> {
         let sent = Instant::now();
         let path = COLLECTIONS[collection].path();
@@ -234,7 +237,7 @@ fn is_absent_object(reply: &OracleReply) -> bool {
     reply.code() == 404 && reply.json()["details"]["name"].is_string()
 }
 
-/// The objects of a list or a Table. `None` if one cannot be read or is there twice.
+/// The objects of a list or a Table. `None` if an object cannot be parsed or occurs twice.
 pub(crate) fn list_objects(list: &Value, form: Form) -> Option<BTreeMap<String, ObjectState>> {
     let items = list[if form == Form::Whole { "items" } else { "rows" }].as_array()?;
     let state = |item: &Value| match form {

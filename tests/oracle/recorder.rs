@@ -63,7 +63,7 @@ impl EtcdRecorder {
         Ok(())
     }
 
-    /// Waits until everything that etcd has stored is recorded.
+    /// Waits until the recorder has received every change that etcd has stored.
     pub(crate) fn catch_up(&self, cluster: &ControlPlane) -> Outcome {
         let stored: u64 = cluster.etcd_revision()?.parse()?;
         eventually(SOON, || {
@@ -72,17 +72,19 @@ impl EtcdRecorder {
         })
     }
 
-    /// Begins an epoch after a restore of a snapshot at the revision `base`.
+    /// Begins an epoch after an etcd restore of a snapshot with the last revision `base`.
     pub(crate) fn begin_epoch(&mut self, cluster: &ControlPlane, base: u64) -> Result<(), Failure> {
         let number = {
             let mut history = self.history.lock();
-            // The restored API server answers before the recorder starts.
+            // The restored API server can answer before the recorder starts. So the epoch begins
+            // when the previous epoch ended.
             let began = history.epochs.last().and_then(|last| last.ended).unwrap_or_default();
             history.epochs.push(Epoch { base, began, head: base, ..Epoch::default() });
             history.epochs.len() - 1
         };
-        let mut command = cluster.etcdctl();
-        // Keys of the API server itself are outside `/registry/`, and count as revisions too.
+        let mut command = cluster.etcdctl()?;
+        // The prefix is empty, because the API server's own keys are outside `/registry/`, and
+        // their revisions count too.
         command.args(["watch", "--prefix", "", "--write-out=json"]);
         command.arg(format!("--rev={}", base + 1));
         let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -98,7 +100,10 @@ impl EtcdRecorder {
         let history = self.history.lock();
         let last = |collection| {
             let timelines = history.timelines(collection);
-            timelines.last().and_then(|it| it.changes.last()).map_or(0, |change| change.revision)
+            timelines
+                .last()
+                .and_then(|timeline| timeline.changes.last())
+                .map_or(0, |change| change.revision)
         };
         (0..crate::collection::COLLECTIONS.len()).map(last).collect()
     }
@@ -111,10 +116,10 @@ impl EtcdRecorder {
 
     fn stop(&mut self) {
         if let Some((mut watch, thread)) = self.watch.take() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = watch.kill();
             let _ = watch.wait();
-            // The thread ends with the output.
+            // The thread ends when the process's output ends.
             let _ = thread.join();
         }
     }
@@ -149,9 +154,9 @@ fn record(lines: ChildStdout, history: &Mutex<EtcdHistory>, epoch: usize, clock:
 fn change(event: &Value, revision: u64, known: Millis) -> Result<Option<EtcdChange>, Failure> {
     let bytes = |field: &str| STANDARD.decode(event["kv"][field].as_str().unwrap_or_default());
     let key = bytes("key")?;
-    let found = std::str::from_utf8(&key).ok().and_then(collection_of_key);
-    let Some((collection, name)) = found else { return Ok(None) };
-    // etcd's JSON omits the type of a put, which is 0.
+    let object = std::str::from_utf8(&key).ok().and_then(collection_of_key);
+    let Some((collection, name)) = object else { return Ok(None) };
+    // etcd's JSON omits the event type 0, which is a put. The type 1 is a deletion.
     let is_deletion = event["type"].as_u64() == Some(1);
     let content = if is_deletion { None } else { Some(digests(&bytes("value")?)?) };
     Ok(Some(EtcdChange { revision, known, collection, name: name.to_owned(), content }))

@@ -1,4 +1,4 @@
-//! One request, with the time at which its response began to arrive.
+//! Sends one request, and measures the time at which its response began to arrive.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
-/// A disturbed server may never answer.
+/// Timeout of a request, because a disturbed server may never answer.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A response.
@@ -28,7 +28,7 @@ impl OracleReply {
     }
 }
 
-/// Sends a request. `None` if the connection broke, or after [`TIMEOUT`].
+/// Sends a request. Returns `None` if the connection broke, or after [`TIMEOUT`].
 pub(crate) async fn send(
     client: &Client,
     request: (&str, &str),

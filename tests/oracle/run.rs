@@ -1,4 +1,5 @@
-//! One run: injects the faults of a seed while writers write and readers read, and keeps what they received.
+//! One run: injects the faults of a seed while writers write and readers read, and records what the
+//! readers received.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,9 +27,10 @@ use crate::world::{Failure, Outcome, eventually};
 use crate::writers::write;
 
 const WRITERS: usize = 4;
-/// The reader that also writes. Only the first replica forwards writes.
+/// The name of the reader that also writes, through its replica. Only the first replica runs with
+/// `--forward`.
 const OWN_WRITES: &str = "own-writes";
-/// How long watches may take to bring the last changes.
+/// Timeout at the end of a run until all watches have brought the last changes.
 const IN_STEP: Duration = Duration::from_mins(1);
 
 /// The readers of each replica.
@@ -103,7 +105,8 @@ pub(crate) fn run(seed: u64, plan: &FaultPlan) -> Result<RunRecord, Failure> {
         let at = clock.now();
         scene.inject(&runtime, *step)?;
         faults.push(format!("{at} ms to {} ms: {step}", clock.now()));
-        // Versions that a restore has undone may never come again.
+        // Readers must forget the versions that a restore has undone, because these versions may
+        // never come again.
         last.store(0, std::sync::atomic::Ordering::Relaxed);
     }
     let undisturbed = UNDISTURBED.max(plan.length.saturating_sub(began.elapsed()));
@@ -119,7 +122,7 @@ pub(crate) fn run(seed: u64, plan: &FaultPlan) -> Result<RunRecord, Failure> {
     readers.close();
     runtime.block_on(readers.wait());
     if let Err(error) = in_step {
-        // The judge says which watch is not in step.
+        // This error does not fail the run here: the judge reports each watch that lacks changes.
         eprintln!("oracle: {error}");
     }
     let end = clock.now();
@@ -137,7 +140,8 @@ pub(crate) fn run(seed: u64, plan: &FaultPlan) -> Result<RunRecord, Failure> {
     Ok(RunRecord { faults, times: RunTimes { calm, restarts, end }, history, observations })
 }
 
-/// An observer for each reader and each name of watchers at each replica; `own-writes` only at the first. The observers of both replicas share an account.
+/// The observers (readers and watchers) at each replica. `own-writes` exists only at the first. The
+/// observers with the same name at both replicas have the same account.
 fn observers(
     scene: &OracleFixture,
     observer: impl Fn(ReaderId, Client) -> ReplicaReader,
@@ -153,7 +157,7 @@ fn observers(
         }
         for (replica, served) in scene.replicas.iter().take(replicas).enumerate() {
             let mut config = served.served.config(&token)?;
-            // The judge sees each refusal.
+            // The client does not retry, so that the judge sees each refusal.
             config.default_retry = false;
             let client = Client::try_from(config)?;
             observers.push(observer(ReaderId { replica, name: name.to_owned() }, client));
@@ -168,8 +172,10 @@ fn in_step(scene: &OracleFixture, positions: &WatchPositions) -> Outcome {
         let last = scene.recorder.last_changes();
         let positions = positions.lock();
         let watches = REPLICAS * WATCHERS.len();
-        let behind: Vec<_> =
-            positions.iter().filter(|((_, of), position)| **position < last[*of]).collect();
+        let behind: Vec<_> = positions
+            .iter()
+            .filter(|((_, collection), position)| **position < last[*collection])
+            .collect();
         if behind.is_empty() && positions.len() == watches {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kubewarm_client::{ApiServerConnection, ConnectionOptions};
+use testbed::Program;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -35,7 +36,8 @@ const PROFILES: [(&str, &str, &str); 3] = [
         "freshness: {maxStalenessSeconds: 10}, reads: {consistency: Strict},
          targets: [{name: settings, resource: configmaps}]",
     ),
-    // Two stores can answer reads of the first namespace.
+    // A second profile of the first namespace, so that two stores can answer reads of this
+    // namespace.
     (
         NAMESPACE,
         "second",
@@ -44,11 +46,11 @@ const PROFILES: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Writes between a snapshot and its restore: more than a restarting control plane writes, so that versions are lower
-/// afterwards.
+/// The number of writes between a snapshot and its restore. A restarting control plane writes less,
+/// so the versions after the restore are lower than before.
 const UNDONE: usize = 500;
 
-/// How long connections are refused when they are cut.
+/// How long the link refuses new connections after it has cut the open ones.
 const CUT: Duration = Duration::from_millis(300);
 
 /// A replica and its network.
@@ -59,14 +61,14 @@ pub(crate) struct Replica {
 
 /// The cluster and the replicas.
 pub(crate) struct OracleFixture {
-    // Dropped first, so that the replicas end before the control plane.
+    // The replicas are the first field, so that they end before the control plane.
     pub(crate) replicas: Vec<Replica>,
     pub(crate) recorder: EtcdRecorder,
     pub(crate) clock: RunClock,
     /// The administrator at the API server.
     pub(crate) client: Client,
     manifests: String,
-    /// From each start of the API server until it was ready.
+    /// For each start of the API server, the time of the start and the time when it was ready.
     pub(crate) restarts: Vec<(Millis, Millis)>,
     pub(crate) world: World,
 }
@@ -102,7 +104,7 @@ impl OracleFixture {
         Ok(Self { replicas, recorder, clock, client, manifests, restarts: Vec::new(), world })
     }
 
-    /// Injects a fault and removes it.
+    /// Injects a fault, waits for its duration, and removes the fault.
     pub(crate) fn inject(&mut self, runtime: &Runtime, step: FaultStep) -> Outcome {
         let lasts = step.lasts;
         match step.fault {
@@ -155,7 +157,7 @@ impl OracleFixture {
         modes.send_replace(LinkMode::Pass);
     }
 
-    /// Starts the API server and notes the time.
+    /// Starts the API server and records the time of the start and the time when it was ready.
     fn starting(&mut self, start: impl FnOnce(&Self) -> Outcome) -> Outcome {
         let begin = self.clock.now();
         start(self)?;
@@ -169,7 +171,7 @@ impl OracleFixture {
         }
     }
 
-    /// Lets no watch of kubewarm resume.
+    /// Compacts etcd and restarts the API server, so that no watch of kubewarm can resume.
     fn compact(&mut self, runtime: &Runtime, lasts: Duration) -> Outcome {
         self.link_all(LinkMode::Refuse);
         runtime.block_on(self.write_elsewhere(UNDONE));
@@ -180,27 +182,29 @@ impl OracleFixture {
         Ok(())
     }
 
-    /// Takes a snapshot, lets writes go on, and restores the snapshot. Returns the last revision before the restore.
+    /// Takes a snapshot, lets writes go on, and restores the snapshot. Returns the last revision
+    /// before the restore.
     fn restore(&mut self, runtime: &Runtime, lasts: Duration) -> Result<u64, Failure> {
         let snapshot = self.world.cluster.folder().join("snapshot");
         if snapshot.exists() {
             std::fs::remove_file(&snapshot)?;
         }
         self.world.cluster.snapshot(&snapshot)?;
-        let base = self.snapshot_revision(&snapshot)?;
+        let base = Self::snapshot_revision(&snapshot)?;
         runtime.block_on(self.write_elsewhere(UNDONE));
         sleep(lasts);
         self.world.cluster.apiserver().kill()?;
         self.recorder.end_epoch(&self.world.cluster)?;
-        // The recorder sees only the versions of the collections, and bookmarks have the versions of all kinds.
+        // The recorder sees only the versions of the collections. But kubewarm can have received
+        // bookmarks with the versions of all kinds, so the test reads etcd's own revision.
         let last = self.world.cluster.etcd_revision()?.parse()?;
         self.starting(|scene| Ok(scene.world.cluster.restore(&snapshot)?))?;
         self.recorder.begin_epoch(&self.world.cluster, base)?;
         Ok(last)
     }
 
-    /// Restores etcd while no replica reaches the API server, writes until the versions are higher than before, and
-    /// restarts the replicas.
+    /// Restores etcd while no replica reaches the API server, writes until the versions are higher
+    /// than before, and restarts the replicas.
     fn restore_unseen(&mut self, runtime: &Runtime, lasts: Duration) -> Outcome {
         self.link_all(LinkMode::Refuse);
         let before = self.restore(runtime, lasts)?;
@@ -219,16 +223,16 @@ impl OracleFixture {
         Ok(())
     }
 
-    /// The revision of the last write in a snapshot.
-    fn snapshot_revision(&self, snapshot: &Path) -> Result<u64, Failure> {
-        let mut command = std::process::Command::new(self.world.cluster.tools().program("etcdutl"));
+    /// The last revision in a snapshot.
+    fn snapshot_revision(snapshot: &Path) -> Result<u64, Failure> {
+        let mut command = std::process::Command::new(Program::Etcdutl.locate_or_build()?);
         let output =
             command.args(["snapshot", "status", "--write-out=json"]).arg(snapshot).output()?;
         let status: serde_json::Value = serde_json::from_slice(&output.stdout)?;
         Ok(status["revision"].as_u64().ok_or("no revision of the snapshot")?)
     }
 
-    /// Writes objects that no reader reads.
+    /// Writes objects of a collection that no reader reads, to raise the revision.
     async fn write_elsewhere(&self, writes: usize) {
         for number in 0..writes {
             let object = COLLECTIONS[0].object("elsewhere", &number.to_string());
@@ -241,7 +245,7 @@ impl OracleFixture {
 }
 
 impl Replica {
-    /// Starts the replica `number`. The first one also forwards.
+    /// Starts the replica `number`. The first replica runs with `--forward`.
     fn start(world: &World, runtime: &Runtime, number: usize) -> Result<Self, Failure> {
         let (modes, receiver) = watch::channel(LinkMode::Pass);
         let kubeconfig = linked(world, runtime, number, receiver)?;

@@ -18,12 +18,12 @@ use crate::request::open;
 /// Pause after a refused or ended watch.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The version that each watch has reached.
+/// The version that each watch has reached, by reader and collection.
 pub(crate) type WatchPositions = Arc<Mutex<BTreeMap<(ReaderId, CollectionIndex), u64>>>;
 
 /// Why a watch ended.
 enum WatchEnd {
-    /// The client opens a watch from the last version.
+    /// The watch ended, and the client opens another from the last version.
     Resume,
     /// The server does not have the changes any more, so the client lists.
     Expired,
@@ -55,7 +55,7 @@ impl OracleWatcher {
         }
     }
 
-    /// Watches from a version until the server says that it has expired.
+    /// Watches from a version, again and again, until the server returns 410.
     async fn follow(&self, mut version: u64) {
         let mut resumes = false;
         loop {
@@ -95,7 +95,7 @@ impl OracleWatcher {
         WatchEnd::Resume
     }
 
-    /// Notes an event. Returns the end of the watch if the event is an error.
+    /// Records an event as an observation. If the event is an error, returns how the watch ends.
     fn receive(&self, event: &Value, version: &mut u64) -> Option<WatchEnd> {
         let object = &event["object"];
         let change = match event["type"].as_str()? {
@@ -131,7 +131,7 @@ impl OracleWatcher {
     }
 
     fn reach(&self, version: u64) {
-        let of = (self.observer.id.clone(), self.collection);
-        self.positions.lock().insert(of, version);
+        let key = (self.observer.id.clone(), self.collection);
+        self.positions.lock().insert(key, version);
     }
 }

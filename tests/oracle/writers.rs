@@ -8,10 +8,11 @@ use tokio_util::sync::CancellationToken;
 use crate::collection::COLLECTIONS;
 use crate::request::send;
 
-/// Few names, so that each object is created and deleted many times.
+/// The number of names, which is small so that each object is created and deleted many times.
 const NAMES: usize = 10;
 
-/// The longest time in which a writer writes one collection, and then nothing.
+/// The longest time in which a writer writes one collection. Afterwards it pauses, so that
+/// collections are also quiet.
 const BURST: Duration = Duration::from_secs(4);
 const SILENCE: Duration = Duration::from_secs(16);
 
@@ -41,7 +42,8 @@ pub(crate) async fn write(client: Client, mut random: fastrand::Rng, stop: Cance
             };
             for &(method, path) in requests {
                 let body = (method != "DELETE").then_some(&object);
-                // Another writer can be faster, and the API server can be disturbed.
+                // This write may fail, because another writer was faster or because the API server
+                // is disturbed.
                 drop(send(&client, (method, path), &[], body).await);
             }
             tokio::time::sleep(up_to(&mut random, Duration::from_millis(120))).await;

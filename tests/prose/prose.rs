@@ -1,5 +1,6 @@
-//! Warns of words and sentences that are hard to read, or that had another meaning in this repository. `make prose` runs
-//! it. It fails no build: whether a word fits is for the author and the reviewer to decide.
+//! Warns of words and sentences that are hard to read, or that had another meaning in this
+//! repository. `make prose` runs it. It fails no build: whether a word fits is for the author and
+//! the reviewer to decide.
 
 #![expect(clippy::expect_used, reason = "a program for contributors may panic")]
 #![expect(clippy::print_stdout, reason = "the warnings are its result")]
@@ -83,7 +84,8 @@ const EVERYWHERE: &[Banned] = &[
     ("himself", "the user, the tenant"),
 ];
 
-/// In code these words have other meanings: Kubernetes' Tables have cells, and the standard library has `OnceCell`.
+/// Further words to warn of outside of code. In code, these words have other meanings: Kubernetes'
+/// Tables have cells, and the standard library has `OnceCell`.
 const OUTSIDE_CODE: &[Banned] = &[
     ("cell", "informer; of a Table: column or value"),
     ("cells", "informers; of a Table: columns or values"),

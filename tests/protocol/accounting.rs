@@ -1,4 +1,4 @@
-//! Tests that the bytes that stores report match the growth of the process.
+//! Tests that the memory that stores report matches the growth of the process.
 
 use crate::{
     alone::{is_alone, kib},
@@ -11,8 +11,9 @@ use kubewarm_cache::store::StoreCatalog;
 use std::collections::BTreeSet;
 
 const OBJECTS: u32 = 50_000;
-/// After a repack, glibc keeps the freed memory below a later allocation, so in one of 30 runs the process holds a third
-/// more than its stores. A fault shows in each run.
+/// The maximum number of attempts. In one of 30 runs, the process holds a third more memory than
+/// its stores, because glibc keeps freed memory below a later allocation. A fault of the accounting
+/// shows in each run.
 const TRIES: usize = 3;
 
 /// A pod of some 1.5 KB. The pods resemble each other as much as the pods of a cluster do.
@@ -39,8 +40,8 @@ fn fill(catalog: &StoreCatalog, kind: &str, objects: u32) -> impl Sized {
     let mut writer = catalog.open(&informer(kind).key, &BTreeSet::new());
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     for n in 0..objects {
-        // The process also grows by what compression frees later. So compression must keep up, however the
-        // kernel schedules its thread.
+        // The process also grows by memory that compression frees only later. So the test waits
+        // until compression has caught up, however the kernel schedules its thread.
         if n % 1_000 == 0 {
             catalog.wait_until_settled();
         }

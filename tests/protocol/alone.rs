@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-/// Set in the process that runs one test only.
+/// The environment variable that is set in a process that runs only one test.
 const ALONE: &str = "KUBEWARM_TEST_ALONE";
 
-/// Whether this process runs only the caller. If not, the function runs `test` (with its module) in up to `tries` such
-/// processes, and one of them must pass.
+/// Whether this process runs only the caller, the test `test` (with its module). If not, this
+/// function runs `test` in up to `tries` processes of its own. One of these processes must pass.
 pub(crate) fn is_alone(test: &str, tries: usize) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;

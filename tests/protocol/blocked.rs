@@ -5,24 +5,47 @@ use crate::{
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
-use kubewarm_api::model::{
-    AccessLossPolicy, FaultReason, InformerKey, InformerSpec, RequestFault, Verb,
-};
+use jiff::Timestamp;
+use kubewarm_api::model::{AccessLossPolicy, FaultReason, InformerKey, InformerSpec, Verb};
 use kubewarm_cache::informer::{
-    InformerPhase, InformerTiming, RelistReason, ResourceMetrics, UpstreamWatchEnd,
+    InformerHandles, InformerPermission, InformerPhase, InformerTiming, PermissionDenial,
+    PermissionState, RelistReason, ResourceMetrics, UpstreamWatchEnd,
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// The watches in the order in which they were opened.
 type Feeds = Arc<Mutex<Vec<Feed>>>;
 
-fn forbidden() -> RequestFault {
-    RequestFault::new(FaultReason::Forbidden, "pods is forbidden").with_code(403)
+fn forbidden() -> PermissionState {
+    PermissionState::Refused(PermissionDenial {
+        verbs: vec![Verb::Watch],
+        reason: FaultReason::Forbidden,
+        message: "pods is forbidden".into(),
+        verified_at: Timestamp::now(),
+        revoked: None,
+    })
 }
 
-/// Starts an informer whose first list contains `a@3`. The test writes its watches through the feeds;
-/// `again` answers later lists.
+/// Publishes a decision of the access checker, which does not run in these tests.
+fn decide(handles: &InformerHandles, key: &InformerKey, state: PermissionState) {
+    let is_granted = matches!(state, PermissionState::Granted { .. });
+    let confirmed_at = is_granted.then(Instant::now);
+    handles.set_permission(key, &InformerPermission { state, confirmed_at });
+}
+
+fn block(handles: &InformerHandles, key: &InformerKey) {
+    decide(handles, key, forbidden());
+}
+
+fn unblock(handles: &InformerHandles, key: &InformerKey) {
+    let verified_at = Timestamp::now();
+    decide(handles, key, PermissionState::Granted { verified_at, is_by_review: false });
+}
+
+/// Starts an informer whose first list contains `a@3`. The test writes the events of the informer's
+/// watches through the feeds. The script `again` answers later lists.
 async fn watched(
     spec: &InformerSpec,
     again: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
@@ -55,7 +78,7 @@ async fn send_two(engine: &Engine, key: &InformerKey, feeds: &Feeds) {
     engine.until_shown(key, &["a@9", "b@10"]).await;
 }
 
-/// An informer whose profile serves stale data after a loss of access.
+/// An informer whose profile has `onAccessLost: ServeStale`.
 fn stale() -> InformerSpec {
     let mut pods = informer("pods");
     pods.settings.on_access_lost = AccessLossPolicy::ServeStale;
@@ -68,8 +91,9 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
         let is_kept = pods.settings.on_access_lost == AccessLossPolicy::ServeStale;
         let (server, engine, feeds) = watched(&pods, quiet).await;
         send_two(&engine, &pods.key, &feeds).await;
-        engine.reports.block(&pods.key, Verb::Watch, &forbidden());
-        // From this moment on no read is served. The store is dropped when the task ends.
+        block(&engine.reports, &pods.key);
+        // From this moment on, the informer serves no reads. Its store is dropped only when its
+        // task ends.
         let report = engine.reports.get(&pods.key).unwrap();
         assert_eq!((report.phase, report.is_warm()), (InformerPhase::Blocked, false));
         let left: &[&str] = if is_kept { &["a@9", "b@10"] } else { &[] };
@@ -84,8 +108,8 @@ async fn a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_s
         send(&feeds, event("ADDED", object("c", 3, 11)));
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(engine.shown(&pods.key), left);
-        let shut = |of: &ResourceMetrics| {
-            of.upstream_watch_ends.with_label_values(&[UpstreamWatchEnd::Shutdown]).get()
+        let shut = |metrics: &ResourceMetrics| {
+            metrics.upstream_watch_ends.with_label_values(&[UpstreamWatchEnd::Shutdown]).get()
         };
         assert_eq!(engine.count(shut), 1);
         let asked = (server.count(Kind::List), server.count(Kind::Watch));
@@ -98,11 +122,12 @@ async fn a_refusal_of_a_blocked_informer_drops_the_store() {
     let pods = informer("pods");
     let (_server, engine, feeds) = watched(&pods, quiet).await;
     send_two(&engine, &pods.key, &feeds).await;
-    let unverified = RequestFault::new(FaultReason::Unverified, "no answer");
-    engine.reports.block(&pods.key, Verb::List, &unverified);
+    let message = "no answer".into();
+    let unverified = PermissionState::Unverified { verified_at: Timestamp::now(), message };
+    decide(&engine.reports, &pods.key, unverified);
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     assert!(!engine.reports.get(&pods.key).unwrap().is_warm());
-    engine.reports.block(&pods.key, Verb::List, &forbidden());
+    block(&engine.reports, &pods.key);
     let fault = engine.until_shown(&pods.key, &[]).await.fault.unwrap();
     assert_eq!(fault.reason, FaultReason::Forbidden);
 }
@@ -122,7 +147,7 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
         Reply::in_two(
             head,
             async move {
-                released.wait_for(|it| *it).await.unwrap();
+                released.wait_for(|is_released| *is_released).await.unwrap();
             },
             tail,
         )
@@ -130,13 +155,14 @@ async fn access_that_returns_serves_nothing_before_a_list_is_complete() {
     .await;
     send_two(&engine, &pods.key, &feeds).await;
     let reports = engine.reports.clone();
-    reports.block(&pods.key, Verb::List, &forbidden());
-    reports.unblock(&pods.key);
-    // The first list was refused, and the second is in progress.
+    block(&reports, &pods.key);
+    unblock(&reports, &pods.key);
+    // After the return of access, the API server refused the first list, and the second list is in
+    // progress.
     engine.until(&pods.key, |_| server.count(Kind::List) == 3).await;
     engine.until(&pods.key, |report| report.listed > 0).await;
     let report = engine.reports.get(&pods.key).unwrap();
-    assert!(!report.is_warm() && report.lost.is_some(), "{report:#?}");
+    assert!(!report.is_warm() && report.lost_at.is_some(), "{report:#?}");
     release.send_replace(true);
     let report = engine.until(&pods.key, |report| report.phase == InformerPhase::Watching).await;
     assert!(report.is_warm() && report.fault.is_none());
@@ -151,13 +177,13 @@ async fn a_second_loss_during_the_list_keeps_the_time_of_the_first() {
     let (server, engine, feeds) = watched(&pods, |_| Reply::never()).await;
     send_two(&engine, &pods.key, &feeds).await;
     let reports = engine.reports.clone();
-    reports.block(&pods.key, Verb::List, &forbidden());
-    let first = engine.reports.get(&pods.key).unwrap().lost.unwrap();
-    reports.unblock(&pods.key);
+    block(&reports, &pods.key);
+    let first = engine.reports.get(&pods.key).unwrap().lost_at.unwrap();
+    unblock(&reports, &pods.key);
     engine.until(&pods.key, |_| server.count(Kind::List) == 2).await;
-    reports.block(&pods.key, Verb::List, &forbidden());
+    block(&reports, &pods.key);
     let report = engine.reports.get(&pods.key).unwrap();
-    assert_eq!((report.phase, report.lost), (InformerPhase::Blocked, Some(first)));
+    assert_eq!((report.phase, report.lost_at), (InformerPhase::Blocked, Some(first)));
     assert_eq!(report.losses, 2);
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
 }
@@ -170,7 +196,7 @@ async fn an_informer_paused_during_a_loss_of_access_still_relists() {
     send_two(&engine, &pods.key, &feeds).await;
     engine.pause(&pods);
     let reports = engine.reports.clone();
-    reports.block(&pods.key, Verb::List, &forbidden());
+    block(&reports, &pods.key);
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     let report = engine.reports.get(&pods.key).unwrap();
     assert_eq!((report.phase, report.is_warm()), (InformerPhase::Paused, false));
@@ -178,7 +204,7 @@ async fn an_informer_paused_during_a_loss_of_access_still_relists() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(server.count(Kind::List), 1, "blocked, although resumed");
     engine.pause(&pods);
-    reports.unblock(&pods.key);
+    unblock(&reports, &pods.key);
     assert!(!engine.reports.get(&pods.key).unwrap().is_warm(), "the store is older than the loss");
     engine.start(&pods);
     let report = engine.until_shown(&pods.key, &["a@12"]).await;
@@ -197,10 +223,10 @@ async fn access_lost_in_the_first_list_leaves_nothing() {
     .await;
     engine.until_shown(&pods.key, &["a@3"]).await;
     let reports = engine.reports.clone();
-    reports.block(&pods.key, Verb::List, &forbidden());
+    block(&reports, &pods.key);
     let report = engine.until_shown(&pods.key, &[]).await;
     assert!(!report.serves(AccessLossPolicy::ServeStale), "the first list was never complete");
-    reports.unblock(&pods.key);
+    unblock(&reports, &pods.key);
     let report = engine.until(&pods.key, |report| report.phase == InformerPhase::Watching).await;
     assert!(report.is_warm() && report.last_relist.is_none());
     assert_eq!((engine.shown(&pods.key), server.count(Kind::List)), (vec!["b@5".to_owned()], 2));
@@ -217,7 +243,7 @@ async fn a_refused_informer_retries_as_soon_as_access_returns() {
     })
     .await;
     engine.until(&pods.key, |report| report.phase == InformerPhase::Failing).await;
-    engine.reports.unblock(&pods.key);
+    unblock(&engine.reports, &pods.key);
     engine.until_shown(&pods.key, &["b@5"]).await;
     assert_eq!(server.count(Kind::List), 2);
 }
@@ -229,7 +255,7 @@ async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
         watched(&pods, |_| Reply::json(list(12, &[object("a", 1, 12)]))).await;
     send_two(&engine, &pods.key, &feeds).await;
     let reports = engine.reports.clone();
-    reports.block(&pods.key, Verb::List, &forbidden());
+    block(&reports, &pods.key);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(engine.shown(&pods.key), ["a@9", "b@10"]);
     pods.settings.on_access_lost = AccessLossPolicy::Reject;
@@ -240,7 +266,7 @@ async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
         (InformerPhase::Blocked, None, None)
     );
     assert_eq!(engine.catalog.reader(&pods.key).unwrap().usage().bytes, 0);
-    reports.unblock(&pods.key);
+    unblock(&reports, &pods.key);
     engine.until_shown(&pods.key, &["a@12"]).await;
     assert_eq!(server.count(Kind::List), 2);
 }

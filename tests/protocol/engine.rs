@@ -1,4 +1,5 @@
-//! The engine as the operator assembles it, with short waits, and its counters.
+//! The engine (informers, stores and metrics) as the operator assembles it, with short waits, and
+//! functions that read its counters.
 
 use crate::{
     reply::{Feed, Reply},
@@ -10,7 +11,7 @@ use kubewarm_api::model::{
 };
 use kubewarm_cache::{
     informer::{
-        InformerMetrics, InformerPhase, InformerRegistry, InformerReport, InformerReports,
+        InformerHandles, InformerMetrics, InformerPhase, InformerRegistry, InformerReport,
         InformerTiming, RegistryLimits, RelistReason, ResourceMetrics,
     },
     store::{StoreCatalog, StoreWriter, StoredObject},
@@ -28,21 +29,24 @@ use std::{
 use strum::VariantArray as _;
 use tokio::time::Instant;
 
-/// HTTP status codes of the failures in these scripts. `none` stands for a missing response.
+/// Values of the metrics' label for the status codes of failed requests in these scripts. `none`
+/// stands for a missing response.
 const CODES: [&str; 7] = ["none", "403", "404", "410", "429", "500", "503"];
 
-/// The time limit of each wait. On a busy machine, 200 MiB in an unoptimised build need half a minute.
+/// The time limit of each wait. On a busy machine, 200 MiB in an unoptimised build need half a
+/// minute.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A registry of informers with its reports, stores and metrics.
 pub(crate) struct Engine {
     registry: InformerRegistry,
     pub(crate) catalog: StoreCatalog,
-    pub(crate) reports: InformerReports,
+    pub(crate) reports: InformerHandles,
     pub(crate) metrics: Arc<InformerMetrics>,
 }
 
-/// Clients whose token is the identity's name.
+/// Clients for a scripted server. As token, each client sends the name of the identity, so that the
+/// server knows who sent a request.
 pub(crate) struct ByName(pub(crate) SocketAddr);
 
 impl ClientProvider for ByName {
@@ -108,7 +112,8 @@ impl Engine {
         Self { reports: registry.reports(), registry, catalog, metrics }
     }
 
-    /// Replaces the sink of each informer by the result of `make`, which receives the writer of the store.
+    /// Replaces the sink of each informer by the result of `make`, which receives the writer of the
+    /// store.
     pub(crate) fn with_sinks(
         self,
         make: impl Fn(&InformerKey, StoreWriter) -> Box<dyn DeltaSink> + Send + Sync + 'static,
@@ -116,25 +121,25 @@ impl Engine {
         Self { registry: self.registry.with_sinks(make), ..self }
     }
 
-    /// The sum of a counter over all resources. `of` reads the counter of one resource.
-    pub(crate) fn count(&self, of: impl Fn(&ResourceMetrics) -> u64) -> u64 {
-        count(&self.metrics, of)
+    /// The sum of a counter over all resources. `counter` reads the counter of one resource.
+    pub(crate) fn count(&self, counter: impl Fn(&ResourceMetrics) -> u64) -> u64 {
+        count(&self.metrics, counter)
     }
 
     pub(crate) fn relists(&self) -> u64 {
-        self.count(|of| sum(&of.upstream_relists, RelistReason::VARIANTS))
+        self.count(|metrics| sum(&metrics.upstream_relists, RelistReason::VARIANTS))
     }
 
     /// The number of failed requests.
     pub(crate) fn failures(&self) -> u64 {
         let verbs = [Verb::List, Verb::Watch].map(Verb::as_str);
-        let failed = |of: &ResourceMetrics, verb: &str, code: &str| {
-            of.upstream_request_errors.with_label_values(&[verb, code]).get()
+        let failed = |metrics: &ResourceMetrics, verb: &str, code: &str| {
+            metrics.upstream_request_errors.with_label_values(&[verb, code]).get()
         };
-        let of_verb = |of: &ResourceMetrics, verb| -> u64 {
-            CODES.iter().map(|code| failed(of, verb, code)).sum()
+        let of_verb = |metrics: &ResourceMetrics, verb| -> u64 {
+            CODES.iter().map(|code| failed(metrics, verb, code)).sum()
         };
-        self.count(|of| verbs.iter().map(|verb| of_verb(of, verb)).sum())
+        self.count(|metrics| verbs.iter().map(|verb| of_verb(metrics, verb)).sum())
     }
 
     /// Stops every informer.
@@ -216,9 +221,9 @@ impl DerefMut for Engine {
     }
 }
 
-/// The sum of a counter over all resources. `of` reads the counter of one resource.
-pub(crate) fn count(metrics: &InformerMetrics, of: impl Fn(&ResourceMetrics) -> u64) -> u64 {
-    metrics.all().iter().map(|metrics| of(metrics)).sum()
+/// The sum of a counter over all resources. `counter` reads the counter of one resource.
+pub(crate) fn count(metrics: &InformerMetrics, counter: impl Fn(&ResourceMetrics) -> u64) -> u64 {
+    metrics.all().iter().map(|metrics| counter(metrics)).sum()
 }
 
 /// The sum of a counter over these label values.
@@ -261,9 +266,9 @@ pub(crate) fn informer(resource: &str) -> InformerSpec {
 /// An informer in this namespace.
 pub(crate) fn informer_in(resource: &str, namespace: &str) -> InformerSpec {
     let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
-    let of = GroupResource::new(group, plural).unwrap();
+    let group_resource = GroupResource::new(group, plural).unwrap();
     let key = InformerKey::all(
-        Resource::new(of, "v1").unwrap(),
+        Resource::new(group_resource, "v1").unwrap(),
         InformerScope::Namespace(namespace.into()),
         Projection::Full(ManagedFieldsPolicy::Drop),
     );

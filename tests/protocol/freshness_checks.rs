@@ -12,7 +12,7 @@ use kubewarm_client::NamespaceBuckets;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// One object at version 3, listed at version 7.
+/// Lists one object, which has version 3, at version 7.
 fn one(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
@@ -40,7 +40,7 @@ fn freshness_checker(engine: &Engine) -> FreshnessChecker {
 async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
     let pods = informer("pods");
     let (server, engine) = run(quick(), &[&pods], |asked| match asked.kind {
-        // Changes of other resources have raised the version.
+        // The object is unchanged, but changes of other resources have raised the list's version.
         Kind::First => Reply::json(list(50, &[object("a", 1, 3)])),
         _ => one(asked),
     })
@@ -53,7 +53,8 @@ async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
     assert!(report.current_at > before && report.current_at == Some(freshness_check.at));
     assert_eq!(report.version, Some(version(7)), "the store's version stays");
     let covers = |number| freshness_check.is_valid_for(Some(&version(number)));
-    // The versions between are not confirmed: an object could have existed for a short time.
+    // The check confirms only version 7 and versions from 50 on. In between, another object could
+    // have been created and deleted.
     assert_eq!([6, 7, 8, 49, 50, 51].map(covers), [false, true, false, false, true, true]);
     let first = &server.of(Kind::First)[0];
     assert_eq!((first.query("limit"), first.query("resourceVersion")), ("1000", ""));
@@ -78,7 +79,7 @@ async fn a_freshness_check_waits_for_pending_events_and_fails_if_none_arrive() {
     let (freshness_check, ()) = tokio::join!(prove(&freshness_checker, &pods), speak);
     assert!(freshness_check.unwrap().is_valid_for(Some(&version(9))));
     assert_eq!(engine.shown(&pods.key), ["a@9"]);
-    // The watch does not send a deletion.
+    // The watch does not send a deletion, so no event brings the store to the list's version.
     let began = Instant::now();
     assert_eq!(prove(&freshness_checker, &pods).await, Err(FaultReason::TimedOut));
     assert!(began.elapsed() < Duration::from_secs(30));
@@ -98,7 +99,8 @@ async fn waiting_reads_share_one_freshness_check_sent_after_they_arrived() {
     engine.until_watching(&pods.key).await;
     let freshness_checker = freshness_checker(&engine);
     let crowd = async {
-        // The first check's request is in progress. It confirms nothing for later readers.
+        // The request of the first check is in progress. It shows nothing to readers that arrive
+        // later, because changes can have happened in between.
         while server.count(Kind::First) == 0 {
             sleep(Duration::from_millis(5)).await;
         }

@@ -1,5 +1,5 @@
-//! A simulated API server for one kind. It keeps its whole history, and a seeded random generator causes
-//! its faults.
+//! A simulated API server for one kind. It keeps its whole history of changes. A seeded random
+//! generator decides its faults.
 
 use crate::{
     reply::{BodyStep, Reply, bookmark, end_bookmark, event, list_with, object, quiet, status},
@@ -42,10 +42,10 @@ struct Past {
     dice: Rng,
     log: Vec<Change>,
     now: u64,
-    /// Versions below this one are compacted.
+    /// The lowest version that is not compacted.
     floor: u64,
     uids: u32,
-    /// Whether faults have ended.
+    /// Whether faults have ended, so that the store can become equal to the server's objects.
     is_calm: bool,
 }
 
@@ -82,7 +82,8 @@ impl SimulatedCluster {
         past.is_calm = true;
     }
 
-    /// The bodies that the store must contain in the end, by name. Undecodable objects are left out.
+    /// The bodies that the store must contain in the end, by name. Objects that kubewarm cannot
+    /// decode are left out.
     pub(crate) fn truth(&self) -> BTreeMap<String, String> {
         let objects = self.past.lock().at(u64::MAX).into_iter();
         objects
@@ -152,9 +153,9 @@ impl SimulatedCluster {
 }
 
 impl Past {
-    /// Returns true with probability 1 in `of`, unless faults have ended.
-    fn has_trouble(&mut self, of: u32) -> bool {
-        !self.is_calm && self.dice.u32(..of) == 0
+    /// Returns true with probability 1 in `odds`, unless faults have ended.
+    fn has_trouble(&mut self, odds: u32) -> bool {
+        !self.is_calm && self.dice.u32(..odds) == 0
     }
 
     fn create(&mut self, name: &str) {
@@ -164,7 +165,7 @@ impl Past {
 
     fn change(&mut self, kind: &'static str, name: &str) {
         let uid = match self.at(u64::MAX).get(name) {
-            // The UID of the object, read from its body.
+            // The UID of the object's last state, read from its body.
             Some(last) => last
                 .json
                 .split("-0000-0000-0000-")
@@ -199,13 +200,13 @@ impl Past {
         self.log.iter().skip_while(move |change| change.version <= version)
     }
 
-    /// A list or a page of the newest state, which is sometimes truncated. Lists of custom resources end
-    /// with their version.
+    /// A list or a page of the newest state, which is sometimes truncated. Lists of custom
+    /// resources end with their version.
     fn list(&mut self, asked: &ReceivedQuery) -> Reply {
         let mut version = self.now;
         let mut after = String::new();
-        if let Some((of, key)) = asked.query("continue").split_once(':') {
-            version = of.parse().unwrap();
+        if let Some((text, key)) = asked.query("continue").split_once(':') {
+            version = text.parse().unwrap();
             if version < self.floor {
                 return Reply::refused(410, "Expired");
             }
@@ -250,7 +251,7 @@ struct Watcher {
     at: u64,
     /// The number of steps until the next fault.
     left: u32,
-    /// Text to send before the next event.
+    /// Text that the watch sends before the next event.
     ready: String,
     is_over: bool,
 }
@@ -270,7 +271,8 @@ impl Watcher {
                 }
             });
             let _quiet = changed.await;
-            // Several changes must wait, because only events that are sent together are swapped.
+            // Waits until several changes have happened: only events that the server sends together
+            // can be swapped.
             if self.dice.bool() {
                 sleep(Duration::from_millis(10)).await;
             }
@@ -284,10 +286,12 @@ impl Watcher {
         Some((BodyStep::Bytes(Bytes::from(text)), self))
     }
 
-    /// The next one or two events. Some are swapped, and some follow a replayed event.
+    /// The next one or two events of the watch. Some are swapped, and some follow an event that is
+    /// replayed.
     ///
-    /// The last events of a watch are not swapped. If the watch ended between swapped events, the
-    /// store would have the newer one, and resume after both. No client can notice that.
+    /// The last events of a watch are never swapped. If a watch ended between two swapped events,
+    /// the informer would have only the newer one, and would resume after both. No client can
+    /// notice that.
     fn lines(&mut self) -> String {
         let past = self.world.past.lock();
         let next: Vec<_> = past.after(self.at).take(2).cloned().collect();

@@ -23,7 +23,8 @@ async fn each_identity_reads_for_itself_and_its_refusal_is_its_own() {
     let (server, engine) = run(quick(), &[&blind, &seeing], |asked| match asked.kind {
         Kind::Version | Kind::Namespace => quiet(asked),
         _ if asked.by.ends_with("/blind") => Reply::status(403, "", status(403, "Forbidden")),
-        // The watch breaks, so that the informer also sends a rollback check.
+        // The first watch of each informer breaks, so that the informer also sends a rollback
+        // check.
         Kind::Watch if asked.nth == 0 => Reply::status(500, "", status(500, "InternalError")),
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),

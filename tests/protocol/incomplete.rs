@@ -1,18 +1,23 @@
-//! Tests of reads from a store that lacks an object, because kubewarm cannot read it: no response is shorter than
-//! the truth.
+//! Tests of reads from a store that lacks an object, because kubewarm cannot read it: no response
+//! is shorter than the truth.
 
 use crate::{
     engine::fed,
-    read_engine::{ReadEngine, request},
+    protobuf::message,
+    read_engine::{ReadEngine, ReadSetup, request},
+    read_server::ReadApiServer,
     reply::{Feed, Reply, event, list, object, quiet, status},
     server::{Kind, ReceivedQuery},
     undecodable::bad,
 };
-use kubewarm_wire::{StatusError, WatchStart};
+use kubewarm_api::model::{DecodedObject, Delta, DeltaOutcome, DeltaSink, ObjectEncoding};
+use kubewarm_cache::store::StoreWriter;
+use kubewarm_wire::{StatusError, WatchStart, protobuf::message_of_kind};
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Lists `items`, and answers the first watch with what the test sends.
+/// A script that lists `items`. The test sends the events of the first watch.
 fn listed(items: Vec<String>) -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
     fed(move |asked| match asked.kind {
         Kind::List => Reply::json(list(7, &items)),
@@ -31,29 +36,30 @@ async fn reads_that_would_lack_an_object_fail_with_its_name() {
     let (_feed, script) = listed(vec![object("a", 1, 3), bad("b", 4), object("c", 3, 5)]);
     let world = ReadEngine::start(script).await;
     world.until_undecodable(&["ns/b"]).await;
-    let own = "/api/v1/namespaces/ns/pods";
+    let collection = "/api/v1/namespaces/ns/pods";
     for path in [
         "/api/v1/pods",
-        own,
-        &format!("{own}?limit=1"),
-        &format!("{own}?resourceVersion=0&labelSelector=x"),
-        &format!("{own}?fieldSelector=metadata.name%3Db"),
-        &format!("{own}/b"),
+        collection,
+        &format!("{collection}?limit=1"),
+        &format!("{collection}?resourceVersion=0&labelSelector=x"),
+        &format!("{collection}?fieldSelector=metadata.name%3Db"),
+        &format!("{collection}/b"),
     ] {
         refused(world.read(path).await, "\"ns/b\"");
     }
     for path in ["?watch=1", "?watch=1&resourceVersion=7", "?watch=1&resourceVersion=0"] {
-        let request = request(&format!("{own}{path}"));
+        let request = request(&format!("{collection}{path}"));
         let watching = request.watch.clone().unwrap();
         let failed = world.reads.watch(&request, &watching, None, &"caller").await;
         refused(failed.map(|_| Vec::new()), "\"ns/b\"");
     }
-    // Other namespaces and names are complete.
+    // The store lacks only an object of the namespace `ns`, so reads of other namespaces and names
+    // are complete.
     assert_eq!(world.read("/api/v1/namespaces/other/pods").await.unwrap(), [""; 0]);
-    assert_eq!(world.read(&format!("{own}/a")).await.unwrap(), ["a"]);
-    let of_name = format!("{own}?fieldSelector=metadata.name%3Dc");
+    assert_eq!(world.read(&format!("{collection}/a")).await.unwrap(), ["a"]);
+    let of_name = format!("{collection}?fieldSelector=metadata.name%3Dc");
     assert_eq!(world.read(&of_name).await.unwrap(), ["c"]);
-    assert_eq!(world.read(&format!("{own}/none")).await.unwrap_err().code(), 404);
+    assert_eq!(world.read(&format!("{collection}/none")).await.unwrap_err().code(), 404);
 }
 
 #[tokio::test]
@@ -68,9 +74,9 @@ async fn a_version_that_lacked_an_object_is_not_served_after_the_object_is_gone(
     world.engine.until_watching(&world.key).await;
     feed.line(event("ERROR", status(410, "Expired")));
     world.until_undecodable(&[]).await;
-    let own = "/api/v1/namespaces/ns/pods";
-    assert_eq!(world.read(own).await.unwrap(), ["a"]);
-    let exact = format!("{own}?resourceVersion=7&resourceVersionMatch=Exact");
+    let collection = "/api/v1/namespaces/ns/pods";
+    assert_eq!(world.read(collection).await.unwrap(), ["a"]);
+    let exact = format!("{collection}?resourceVersion=7&resourceVersionMatch=Exact");
     assert_eq!(world.read(&exact).await.unwrap_err().code(), 410);
 }
 
@@ -81,11 +87,13 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
     world.engine.until_watching(&world.key).await;
     let request = request("/api/v1/namespaces/ns/pods?watch=1&resourceVersion=7");
     let watching = request.watch.clone().unwrap();
-    let own = "/api/v1/namespaces/ns/pods";
+    let collection = "/api/v1/namespaces/ns/pods";
     for (kind, name, version, undecodable) in
         [("MODIFIED", "a", 9, &["ns/a"][..]), ("ADDED", "c", 10, &["ns/a", "ns/c"])]
     {
-        // The second object is new, so the store does not change. The namespace already lacks the first one.
+        // The second unreadable object is new, so the store does not change and only this event can
+        // end the watch. The watch is in another namespace, because the namespace `ns` already
+        // lacks the first object.
         let mut request = request.clone();
         let mut watching = watching.clone();
         if name == "c" {
@@ -99,15 +107,16 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
         let text = String::from_utf8_lossy(&last.lines);
         assert!(text.contains("\"code\":410") && !text.contains("DELETED"), "{text}");
         assert!(watch.next().await.is_none());
-        refused(world.read(own).await, "\"ns/a\"");
+        refused(world.read(collection).await, "\"ns/a\"");
     }
     feed.line(event("MODIFIED", object("a", 1, 11)));
     feed.line(event("DELETED", object("c", 3, 12)));
     world.until_undecodable(&[]).await;
-    assert_eq!(world.read(own).await.unwrap(), ["a", "b"]);
-    // The event log lacks the undecodable states, so it has neither their changes nor their versions.
+    assert_eq!(world.read(collection).await.unwrap(), ["a", "b"]);
+    // The event log lacks the states that kubewarm could not decode. So lists and watches from
+    // these versions get 410.
     for version in [7, 9, 10] {
-        let exact = format!("{own}?resourceVersion={version}&resourceVersionMatch=Exact");
+        let exact = format!("{collection}?resourceVersion={version}&resourceVersionMatch=Exact");
         assert_eq!(world.read(&exact).await.unwrap_err().code(), 410, "{version}");
         let mut watching = watching.clone();
         watching.start = WatchStart::After(version.into());
@@ -122,10 +131,10 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
 async fn a_list_of_one_name_does_not_show_that_further_objects_exist() {
     let (_feed, script) = listed(vec![object("a", 1, 3), object("b", 2, 5)]);
     let world = ReadEngine::start(script).await;
-    let own = "/api/v1/namespaces/ns/pods?limit=1";
+    let page = "/api/v1/namespaces/ns/pods?limit=1";
     for (path, has_token) in [
-        (own.to_owned(), true),
-        (format!("{own}&fieldSelector=metadata.name%3Da"), false),
+        (page.to_owned(), true),
+        (format!("{page}&fieldSelector=metadata.name%3Da"), false),
         ("/api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Da".to_owned(), false),
     ] {
         let list = world.read_json(&path).await.unwrap();
@@ -151,7 +160,120 @@ async fn all_undecodable_objects_count_although_the_report_is_bounded() {
     items.push(object("a", 1, 3));
     let (_feed, script) = listed(items);
     let world = ReadEngine::start(script).await;
-    let report = world.engine.until(&world.key, |it| it.undecodable.len() == 17).await;
+    let report = world.engine.until(&world.key, |report| report.undecodable.len() == 17).await;
     assert_eq!(&*report.undecodable[16].object, "?");
     refused(world.read("/api/v1/namespaces/other/pods").await, "an object whose name");
+}
+
+/// An object in protobuf, which is damaged if its name is `b`.
+fn damaged_message(name: &str) -> Vec<u8> {
+    let mut body = message(name, 3);
+    if name == "b" {
+        // The head of a field of 127 bytes, without these bytes.
+        body.extend([0x12, 0x7f]);
+    }
+    body
+}
+
+/// A sink that stores objects in protobuf, and damages the object `b`.
+struct DamagingSink(StoreWriter);
+
+impl DeltaSink for DamagingSink {
+    fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome {
+        let Self(writer) = self;
+        match delta {
+            Delta::ListStarted(policy) => {
+                let message = message_of_kind("v1", "Pod").unwrap();
+                writer.apply(Delta::Encoding(ObjectEncoding::Protobuf(message)));
+                writer.apply(Delta::ListStarted(policy))
+            }
+            Delta::Upsert(object) => {
+                let body = damaged_message(&object.name);
+                writer.apply(Delta::Upsert(DecodedObject { body: &body, ..object }))
+            }
+            Delta::WatchEvent(object) => {
+                let body = damaged_message(&object.name);
+                writer.apply(Delta::WatchEvent(DecodedObject { body: &body, ..object }))
+            }
+            other => writer.apply(other),
+        }
+    }
+}
+
+fn damaging_setup() -> ReadSetup {
+    let sink = |writer| Box::new(DamagingSink(writer)) as Box<dyn DeltaSink>;
+    ReadSetup { sink: Some(sink), ..ReadSetup::default() }
+}
+
+/// Sends each kind of read of the object `b` over HTTP. Each one must fail with an error whose
+/// message contains `problem`.
+async fn each_read_fails_over_http(world: &ReadEngine, problem: &str) {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    const METADATA: &str =
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
+    const STREAM: &str = "watch=1&timeoutSeconds=5&sendInitialEvents=true\
+        &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let (served, pods) = (ReadApiServer::start(world), "/api/v1/namespaces/ns/pods");
+    let (json, metadata) = ("application/json", METADATA.replace("List", ""));
+    for (path, accept) in [
+        (format!("{pods}/b"), json),
+        (format!("{pods}/b"), TABLE),
+        (pods.to_owned(), json),
+        (pods.to_owned(), TABLE),
+        (pods.to_owned(), METADATA),
+        ("/api/v1/pods".to_owned(), json),
+        (format!("{pods}?limit=2"), json),
+        (format!("{pods}?resourceVersion=0"), json),
+        (format!("{pods}?fieldSelector=metadata.name%3Db"), TABLE),
+        (format!("{pods}?fieldSelector=spec.nodeName%3Dx"), json),
+        (format!("{pods}?watch=1&timeoutSeconds=5"), json),
+        (format!("{pods}?watch=1&timeoutSeconds=5&resourceVersion=0"), TABLE),
+        (format!("{pods}?{STREAM}"), json),
+        (format!("{pods}?{STREAM}&fieldSelector=spec.nodeName%3Dx"), json),
+        (format!("{pods}?{STREAM}"), TABLE),
+        (format!("{pods}?{STREAM}"), &metadata),
+    ] {
+        let (code, body) = served.get(&path, accept).await;
+        let last = body.lines().last().unwrap_or_default();
+        let last: Value = serde_json::from_str(last).unwrap_or_default();
+        // A watch whose response has begun ends with an error event.
+        let status = if code == 200 && path.contains("watch=1") { &last["object"] } else { &last };
+        let seen = (&status["kind"], &status["code"]);
+        assert_eq!(seen, (&"Status".into(), &500.into()), "{path} {accept}: {code} {body}");
+        assert!(status["message"].as_str().unwrap().contains(problem), "{path} {accept}: {body}");
+        assert!(!body.contains("initial-events-end"), "{path} {accept}: {body}");
+    }
+    let (code, body) = served.get(&format!("{pods}/a"), json).await;
+    assert_eq!(code, 200, "{body}");
+    let (code, body) = served.get("/api/v1/namespaces/other/pods", json).await;
+    assert_eq!((code, body.contains("\"items\":[]")), (200, true), "{body}");
+}
+
+#[tokio::test]
+async fn over_http_each_read_of_an_object_that_is_missing_in_the_store_gets_500() {
+    let (_feed, script) = listed(vec![object("a", 1, 3), bad("b", 4), object("c", 3, 5)]);
+    let world = ReadEngine::start(script).await;
+    world.until_undecodable(&["ns/b"]).await;
+    each_read_fails_over_http(&world, "\"ns/b\"").await;
+}
+
+#[tokio::test]
+async fn over_http_each_read_of_a_damaged_object_in_the_store_gets_500() {
+    let (_feed, script) = listed(vec![object("a", 1, 3), object("b", 2, 4), object("c", 3, 5)]);
+    let world = ReadEngine::start_with(damaging_setup(), script).await;
+    each_read_fails_over_http(&world, "a stored object is damaged").await;
+}
+
+#[tokio::test]
+async fn over_http_a_watch_ends_with_an_error_at_the_event_of_a_damaged_object() {
+    for selector in ["", "&fieldSelector=spec.nodeName%3Dx"] {
+        let (feed, script) = listed(vec![object("a", 1, 3)]);
+        let world = ReadEngine::start_with(damaging_setup(), script).await;
+        world.engine.until_watching(&world.key).await;
+        feed.line(event("ADDED", object("b", 2, 9)));
+        world.engine.until(&world.key, |report| report.version >= Some(9.into())).await;
+        let path = format!("/api/v1/pods?watch=1&timeoutSeconds=5&resourceVersion=7{selector}");
+        let (code, body) = ReadApiServer::start(&world).get(&path, "application/json").await;
+        assert_eq!((code, body.contains("a stored object is damaged")), (200, true), "{body}");
+    }
 }

@@ -17,7 +17,7 @@ const LIMIT: u64 = 1_000;
 /// The number of objects after which the engine checks the limit again.
 const STRIDE: u64 = 64;
 
-/// A list without an end, or a watch whose initial events have no end.
+/// A response that never ends: a list, or a watch whose initial events have no end.
 fn endless(is_list: bool) -> Reply {
     let head = if is_list { list(7, &[]).trim_end_matches("]}").to_owned() } else { String::new() };
     let items = stream::iter(0_u32..).map(move |n| {
@@ -50,7 +50,7 @@ fn budget(max_objects: Option<u64>, max_bytes: Option<u64>) -> Arc<Budget> {
     Arc::new(Budget::new(LimitScope::Profile, ProfileLimits { max_objects, max_bytes }, None))
 }
 
-/// An informer of pods that `budget` limits until the charge is dropped.
+/// Returns an informer of pods whose store `budget` limits until the returned charge is dropped.
 fn limited(
     engine: &Engine,
     strategy: ListStrategy,
@@ -100,7 +100,7 @@ async fn an_endless_list_is_held_back_at_its_limit_and_its_sibling_lives() {
     }
 }
 
-/// An object of one mebibyte of random text, so compression saves little.
+/// An object with one mebibyte of random text, which compression cannot make much smaller.
 fn large(n: u32) -> String {
     let mut random = fastrand::Rng::with_seed(n.into());
     let text: String = (0..1 << 20).map(|_| random.alphanumeric()).collect();
@@ -133,7 +133,8 @@ async fn a_list_of_large_objects_is_paused_after_few_objects() {
         engine.start(&pods);
         until(|| meter.bytes() > BYTES).await;
         sleep(Duration::from_millis(300)).await;
-        // One object can arrive between two checks of the limit.
+        // The store can exceed the limit by one object, which arrives between two checks of the
+        // limit.
         assert!(meter.bytes() < BYTES + (2 << 20), "{strategy:?}: {}", meter.bytes());
         engine.stop(&pods.key);
         engine.shut_down().await;

@@ -8,7 +8,7 @@ use crate::{
 use kubewarm_api::model::{FaultReason, ListStrategy};
 use kubewarm_cache::informer::ListMethod;
 
-/// List metadata of a page that another page follows.
+/// Metadata of a page of a list after which another page follows.
 const MORE: &str = r#","continue":"token","remainingItemCount":1"#;
 
 #[tokio::test]
@@ -66,6 +66,22 @@ async fn a_truncated_page_is_requested_again_and_no_object_is_removed() {
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@5", "c@6"]);
     assert_eq!((server.count(Kind::First), server.count(Kind::Next)), (1, 2));
     assert_eq!(server.of(Kind::Next)[1].query("continue"), "token");
+}
+
+#[tokio::test]
+async fn after_two_broken_lists_the_next_has_pages_and_a_later_one_is_whole_again() {
+    let server = ScriptedServer::start(|asked| match (asked.kind, asked.nth) {
+        (Kind::List, 0 | 1) => Reply::cut(r#"{"kind":"List","#),
+        (Kind::First, _) => Reply::json(list(7, &[object("a", 1, 3)])),
+        (Kind::Watch, 0) => Reply::refused(410, "Expired"),
+        (Kind::List, _) => Reply::json(list(9, &[object("a", 1, 8)])),
+        _ => quiet(asked),
+    })
+    .await;
+    let (mut engine, pods) = (Engine::new(&server, quick()), informer("pods"));
+    engine.start(&pods);
+    engine.until_shown(&pods.key, &["a@8"]).await;
+    assert_eq!((server.count(Kind::List), server.count(Kind::First)), (3, 1));
 }
 
 #[tokio::test]

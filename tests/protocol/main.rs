@@ -1,5 +1,5 @@
-//! Tests the engine against an API server with scripted responses, including faults that a real API server
-//! cannot be made to produce.
+//! Tests the engine against an API server with scripted responses, including faults that a real API
+//! server cannot be made to produce.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::wildcard_enum_match_arm, reason = "a script names what is special about it")]
@@ -22,6 +22,7 @@ mod oracle;
 mod order;
 mod protobuf;
 mod read_engine;
+mod read_server;
 mod refusals;
 mod reply;
 mod rollbacks;

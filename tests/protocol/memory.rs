@@ -9,13 +9,14 @@ use crate::{
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 
-/// The size of the object. It exceeds every limit, so that a copy in memory would be measurable.
+/// The size of the object, in MiB. It exceeds every limit, and a copy in memory would be
+/// measurable.
 const MIB: usize = 200;
 /// The limit for the growth of this process' largest resident memory.
 const GROWTH_MIB: u64 = 64;
 
-/// Sends `text`, with a member of 200 MiB in place of `"at":"{mark}"`. The member is generated during the
-/// response.
+/// Sends `text`, in which a member of 200 MiB replaces `"at":"{mark}"`. The server generates this
+/// member while it sends the response, so the process never has it in memory.
 fn inflated(text: &str, mark: &str) -> Reply {
     let (before, after) = text.split_once(mark).unwrap();
     let (before, after) = (Bytes::from(before.to_owned()), Bytes::from(after.to_owned()));

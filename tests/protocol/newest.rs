@@ -1,4 +1,4 @@
-//! Tests of the order of a caller's reads, if two informers can answer them.
+//! Tests that a caller's reads do not go back to older versions if two informers can answer them.
 
 use crate::{
     engine::informer,
@@ -11,8 +11,9 @@ use serde_json::Value;
 
 const OF_NAMESPACE: &str = "/api/v1/namespaces/ns/pods";
 
-/// An informer of all namespaces at version 244, which the profile `home/p` declares, and an informer of the namespace
-/// `ns` at version 242, which the profile `ns/p` declares. The order of keys prefers the second one.
+/// Starts two informers that can answer reads of the namespace `ns`. An informer of all namespaces,
+/// which the profile `home/p` declares, is at version 244. An informer of `ns`, which the profile
+/// `ns/p` declares, is at version 242. By the order of keys, the second one would answer.
 async fn start(script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) -> ReadEngine {
     let setup = ReadSetup { more: vec![("ns", informer("pods"))], ..ReadSetup::default() };
     ReadEngine::start_with(setup, move |asked| match asked.kind {
@@ -54,15 +55,17 @@ async fn a_caller_who_has_read_a_newer_version_waits_for_a_check_of_the_older_st
     assert_eq!(version(&read("other", Some(&older)).await.unwrap()), "242");
     assert_eq!(version(&read("one", None).await.unwrap()), "244");
     assert_eq!(world.server.count(Kind::First), 0);
-    // The check finds the store equal to the list at version 300.
+    // A freshness check finds the older store equal to the list at version 300, so its objects are
+    // current.
     assert_eq!(version(&read("one", Some(&older)).await.unwrap()), "242");
     assert_eq!(world.server.count(Kind::First), 1);
     assert_eq!(version(&read("other", Some(&older)).await.unwrap()), "242");
     assert_eq!(world.server.count(Kind::First), 1, "another caller has read no newer version");
-    // The check has proven the store for all later reads of this caller.
+    // This caller's later reads need no further check, because the freshness check has proven the
+    // store after the caller's newest read.
     assert_eq!(version(&read("one", Some(&older)).await.unwrap()), "242");
     assert_eq!(world.server.count(Kind::First), 1);
-    // A newer read needs a newer check, which fails.
+    // After this newer read, the older store needs a newer freshness check, which fails.
     assert_eq!(version(&read("one", None).await.unwrap()), "244");
     assert_eq!(read("one", Some(&older)).await.unwrap_err().code(), 504);
 }

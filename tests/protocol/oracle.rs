@@ -1,5 +1,5 @@
-//! Tests the store against random histories with random faults. In the end it must equal the server's
-//! objects, and in between it must never go back.
+//! Tests the store against random histories with random faults. In the end it must equal the
+//! server's objects, and in between it must never go back.
 
 use crate::{
     engine::{Engine, count, informer, quick, run},
@@ -65,10 +65,14 @@ async fn replay(seed: u64) {
     settle(&mut reader, &engine, &spec, seed).await;
     let metrics = Arc::clone(&engine.metrics);
     engine.shut_down().await;
-    let started = count(&metrics, |of| of.upstream_watch_starts.get());
-    let ended = count(&metrics, |of| of.upstream_watch_duration.get_sample_count());
+    let started = count(&metrics, |metrics| metrics.upstream_watch_starts.get());
+    let ended = count(&metrics, |metrics| metrics.upstream_watch_duration.get_sample_count());
     assert_eq!(started, ended, "seed {seed}: every watch that began has ended");
-    assert_eq!(count(&metrics, |of| of.resource_version_rollbacks.get()), 0, "seed {seed}");
+    assert_eq!(
+        count(&metrics, |metrics| metrics.resource_version_rollbacks.get()),
+        0,
+        "seed {seed}"
+    );
 }
 
 /// Waits until the store equals the server's objects and is fresh, and checks that it stays equal.
@@ -76,13 +80,13 @@ async fn settle(reader: &mut OracleReader, engine: &Engine, spec: &InformerSpec,
     let until = Instant::now() + Duration::from_mins(5);
     let mut equal_since = None;
     loop {
-        let held = reader.look(engine, &spec.key);
+        let bodies = reader.look(engine, &spec.key);
         let report = engine.reports.get_summary_for_read(&spec.key).unwrap();
         let (wanted, now) = (reader.world.truth(), Instant::now());
         match equal_since {
-            _ if held.as_ref() != Some(&wanted) => {
+            _ if bodies.as_ref() != Some(&wanted) => {
                 assert_eq!(equal_since, None, "seed {seed}: the store became wrong");
-                assert!(now < until, "seed {seed}: {held:#?} is not {wanted:#?}; {report:#?}");
+                assert!(now < until, "seed {seed}: {bodies:#?} is not {wanted:#?}; {report:#?}");
             }
             None => equal_since = Some(now),
             Some(since) if report.current_at > Some(since) => return,
@@ -122,12 +126,12 @@ impl OracleReader {
         self.version = selected.version().cloned();
         while selected.filter_next() {}
         let mut objects = Vec::new();
-        selected.visit_next(|it| {
+        selected.visit_next(|object| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            objects.push((text(it.name), text(it.body.bytes)));
+            objects.push((text(object.name), text(object.body.bytes)));
             ControlFlow::Continue(())
         });
-        let mut held = BTreeMap::new();
+        let mut bodies = BTreeMap::new();
         for (name, body) in objects {
             let object: Value = serde_json::from_str(&body).unwrap();
             let version = object["metadata"]["resourceVersion"].as_str();
@@ -141,11 +145,11 @@ impl OracleReader {
                 assert!(*is_there || version != *last, "seed {seed}: {name}@{version} came back");
             }
             self.seen.insert(name.clone(), (version, true));
-            held.insert(name, body);
+            bodies.insert(name, body);
         }
         for (name, (_, is_there)) in &mut self.seen {
-            *is_there = held.contains_key(name);
+            *is_there = bodies.contains_key(name);
         }
-        Some(held)
+        Some(bodies)
     }
 }

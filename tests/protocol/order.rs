@@ -27,7 +27,7 @@ async fn replayed_events_change_no_object() {
     feed.line(event("DELETED", object("a", 1, 6)));
     feed.line(event("DELETED", object("gone", 8, 6)));
     feed.line(event("MODIFIED", object("a", 1, 10)));
-    // Late, but of another object, so it counts.
+    // This event arrives late, but no newer event of `b` came before. So it changes `b`.
     feed.line(event("MODIFIED", object("b", 2, 9)));
     feed.line(bookmark(12));
     engine.until(&pods.key, |report| report.bookmark_time.is_some()).await;
@@ -79,7 +79,7 @@ async fn versions_that_went_back_purge_and_relist() {
             report.last_relist.is_some_and(|relist| relist.reason == RelistReason::Rollback)
         })
         .await;
-    assert_eq!(engine.count(|of| of.resource_version_rollbacks.get()), 1);
+    assert_eq!(engine.count(|metrics| metrics.resource_version_rollbacks.get()), 1);
     assert_eq!(server.of(Kind::List)[1].query("resourceVersion"), "");
 }
 
@@ -97,7 +97,7 @@ async fn a_relist_keeps_its_reason_after_failures() {
     let report = engine.until(&widgets.key, |report| report.last_relist.is_some()).await;
     assert_eq!(report.last_relist.unwrap().reason, RelistReason::Redefined);
     assert_eq!((server.count(Kind::List), server.count(Kind::Newest)), (4, 0));
-    assert_eq!(engine.count(|of| of.resource_version_rollbacks.get()), 0);
+    assert_eq!(engine.count(|metrics| metrics.resource_version_rollbacks.get()), 0);
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn gaps_are_counted_over_all_attempts_of_a_relist() {
     let pods = informer("pods");
     let (_server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::Watch, 0) => Reply::lines([event("ERROR", status(410, "Gone"))]),
-        // The new `a` arrives, then the connection breaks.
+        // The relist brings the new `a`, then the connection breaks.
         (Kind::List, 1) => Reply::cut(list(20, &[object("a", 9, 15)]).trim_end_matches("]}")),
         (Kind::List, 2) => Reply::json(list(20, &[object("a", 9, 15)])),
         _ => two(asked),
@@ -158,7 +158,7 @@ async fn versions_that_are_not_numbers_are_compared_for_equality_only() {
     assert_eq!((server.count(Kind::Newest), server.count(Kind::List)), (0, 1));
 }
 
-/// Objects are read concurrently with events, and must never go back to an older version.
+/// Reads objects while events arrive. No object may ever go back to an older version.
 #[tokio::test]
 async fn everything_arrives_in_the_order_of_an_object() {
     let pods = informer("pods");
@@ -183,8 +183,8 @@ async fn everything_arrives_in_the_order_of_an_object() {
 #[tokio::test]
 async fn a_list_replaces_objects_that_a_restore_reverted() {
     let pods = informer("pods");
-    // Before the restore, `a` was at version 6. After it, `a` is at 2 again, and the server's version has
-    // reached 20.
+    // Before the etcd restore, `a` was at version 6. After the restore, `a` is at version 2 again,
+    // but the server's version has already passed the store's version and reached 20.
     let (_server, engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
         (Kind::List, 0) => Reply::json(list(7, &[object("a", 1, 6), object("b", 2, 5)])),
         (Kind::Watch, 0) => Reply::refused(410, "Expired"),

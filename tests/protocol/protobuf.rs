@@ -1,4 +1,5 @@
-//! Tests of informers at an API server that has protobuf, and sends fields that kubewarm does not know.
+//! Tests of informers at an API server that has protobuf, and sends fields that kubewarm does not
+//! know.
 
 use crate::{
     engine::{ByName, Engine, informer, quick},
@@ -26,16 +27,17 @@ use std::{
     time::Duration,
 };
 
-/// A field number that no message has.
+/// The number of a field that no message of Kubernetes has.
 const UNKNOWN: u8 = 99;
 
-/// A field with a length below 128 and a number below 16.
+/// A protobuf field. The value must be shorter than 128 bytes and the number below 16, so that each
+/// takes one byte.
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, u8::try_from(value.len()).unwrap()], value].concat()
 }
 
-/// A `ConfigMap` in the namespace `ns`.
-fn message(name: &str, version: u32) -> Vec<u8> {
+/// A `ConfigMap`, or an object of another kind with only metadata, in the namespace `ns`.
+pub(crate) fn message(name: &str, version: u32) -> Vec<u8> {
     let version = version.to_string();
     let metadata = [
         field(1, name.as_bytes()),
@@ -77,7 +79,8 @@ fn event(kind: &str, object: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Answers a comparison of the first object, and lists of two objects in JSON.
+/// Answers the request that compares the encodings of the first object, and lists two objects in
+/// JSON.
 fn answer(asked: &ReceivedQuery) -> Reply {
     match (asked.kind, asked.accepts_protobuf) {
         (Kind::Newest, true) => list("7", &[message("a", 3)]),
@@ -115,7 +118,7 @@ impl ProtobufEngine {
     }
 
     fn fallbacks(&self) -> u64 {
-        self.engine.count(|of| of.protobuf_fallbacks.get())
+        self.engine.count(|metrics| metrics.protobuf_fallbacks.get())
     }
 
     /// The JSON of all stored objects.
@@ -133,7 +136,7 @@ fn protobuf() -> ObjectEncoding {
     ObjectEncoding::Protobuf(message_of_kind("v1", "ConfigMap").unwrap())
 }
 
-/// A server whose list is in protobuf, and whose first watch sends what the test sends.
+/// A script whose list is in protobuf. The test sends the events of the first watch.
 fn with_watch() -> (Feed, impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static) {
     let (feed, watch) = Reply::fed();
     let watch = parking_lot::Mutex::new(Some(watch.in_protobuf()));
@@ -288,9 +291,9 @@ async fn a_sample_is_in_protobuf_if_accepted() {
     .await;
     let key = informer("configmaps").key;
     let client = ByName(server.address).client_for(&key.identity);
-    for (accepts_protobuf, encoding) in [(true, protobuf()), (false, ObjectEncoding::Json)] {
+    for (can_use_protobuf, encoding) in [(true, protobuf()), (false, ObjectEncoding::Json)] {
         let projection = SampleProjection::AsDeclared;
-        let request = SampleRequest { projection, limit: 20, token: "", accepts_protobuf };
+        let request = SampleRequest { projection, limit: 20, token: "", can_use_protobuf };
         let mut seen = Vec::new();
         let visit = |encoding, item: &DecodedObject<'_>| {
             let body = ObjectBody { encoding, bytes: item.body };

@@ -1,4 +1,4 @@
-//! An engine whose stores serve reads.
+//! An engine whose stores serve the read API's reads.
 
 use crate::{
     engine::{ByName, Engine, informer, quick},
@@ -6,9 +6,10 @@ use crate::{
     server::{ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{
-    GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ProfileRef, ReadConsistency,
-    ReadPolicy, ResolvedProfile, ResolvedTarget, Resource, TargetRequirement,
+    DeltaSink, GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ProfileRef,
+    ReadConsistency, ReadPolicy, ResolvedProfile, ResolvedTarget, Resource, TargetRequirement,
 };
+use kubewarm_cache::store::StoreWriter;
 use kubewarm_client::{ClientProvider as _, ServedResources};
 use kubewarm_serve::{
     metrics::ReadMetrics,
@@ -33,11 +34,13 @@ pub(crate) struct ReadEngine {
 /// What the informers of a [`ReadEngine`] serve, and how.
 #[derive(Default)]
 pub(crate) struct ReadSetup {
-    /// Further informers. The profiles `p` in these namespaces declare them.
+    /// Further informers. For each one, the profile `p` in this namespace declares it.
     pub(crate) more: Vec<(&'static str, InformerSpec)>,
-    /// Whether the API server can answer instead.
+    /// Whether kubewarm runs with `--forward`, so that the API server can answer instead.
     pub(crate) forwards: bool,
     pub(crate) consistency: ReadConsistency,
+    /// Replaces the sink of each informer, which receives the writer of the store.
+    pub(crate) sink: Option<fn(StoreWriter) -> Box<dyn DeltaSink>>,
 }
 
 impl ReadEngine {
@@ -48,13 +51,17 @@ impl ReadEngine {
         Self::start_with(ReadSetup::default(), script).await
     }
 
-    /// Starts an informer of all namespaces, which the profile `home/p` declares, and the further informers.
+    /// Starts an informer of all namespaces, which the profile `home/p` declares, and the further
+    /// informers.
     pub(crate) async fn start_with(
-        ReadSetup { more, forwards, consistency }: ReadSetup,
+        ReadSetup { more, forwards, consistency, sink }: ReadSetup,
         script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let server = ScriptedServer::start(script).await;
         let mut engine = Engine::new(&server, quick());
+        if let Some(sink) = sink {
+            engine = engine.with_sinks(move |_, writer| sink(writer));
+        }
         let mut pods = informer("pods");
         pods.key.scope = InformerScope::AllNamespaces;
         let key = pods.key.clone();
@@ -66,7 +73,7 @@ impl ReadEngine {
         let resource = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
         let (discovery, snapshots) =
             watch::channel(Some(Arc::new(ServedResources::with_resource(&resource, "Pod"))));
-        let client = kube::Client::clone(&ByName(server.address).client_for(&Identity::Operator));
+        let client = operator_client(&server);
         let profiles: Vec<_> =
             declared.iter().map(|(owner, pods)| profile(owner, pods, consistency)).collect();
         let serving_index = Arc::new(ServingIndex::of(&profiles));
@@ -85,7 +92,8 @@ impl ReadEngine {
         Self { engine, key, reads, server, forwards, _discovery: discovery }
     }
 
-    /// The response to a get or list of `caller`, or the error. If `profile` is given, only its informers answer.
+    /// The response to a get or list of `caller`, or the error. If `profile` is given, only its
+    /// informers answer.
     pub(crate) async fn read_as(
         &self,
         caller: &str,
@@ -108,7 +116,7 @@ impl ReadEngine {
     pub(crate) async fn read(&self, path: &str) -> Result<Vec<String>, StatusError> {
         let body = self.read_json(path).await?;
         let items = body["items"].as_array().cloned().unwrap_or_else(|| vec![body]);
-        Ok(items.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect())
+        Ok(items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect())
     }
 
     pub(crate) async fn until_undecodable(&self, expected: &[&str]) {
@@ -116,10 +124,14 @@ impl ReadEngine {
         self.engine
             .until(&self.key, |report| {
                 let all = &report.undecodable;
-                all.len() == expected.len() && all.iter().all(|it| is_named(&it.object))
+                all.len() == expected.len() && all.iter().all(|object| is_named(&object.object))
             })
             .await;
     }
+}
+
+pub(crate) fn operator_client(server: &ScriptedServer) -> kube::Client {
+    kube::Client::clone(&ByName(server.address).client_for(&Identity::Operator))
 }
 
 /// The profile `p` in the namespace `owner`, with one target.

@@ -63,7 +63,8 @@ async fn a_throttled_list_waits_for_retry_after_and_keeps_its_method() {
 #[tokio::test]
 async fn an_informer_waits_as_retry_after_says() {
     let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_mins(1));
-    // The resource, the `Retry-After` header, and the smallest and largest wait in seconds.
+    // For each resource: the `Retry-After` header that the server sends, and the smallest and
+    // largest wait of its informer, in seconds.
     let expected = [
         ("pods", "1".to_owned(), (1, 2)),
         ("configmaps", "30".to_owned(), (30, 38)),
@@ -95,7 +96,7 @@ async fn an_informer_waits_as_retry_after_says() {
         assert!((*least..=*most).contains(&wait), "{kind}: {wait} s");
         assert_eq!(engine.shown(&informer.key), ["a@3"], "the store is still served");
     }
-    // After one second, only this informer has retried.
+    // After one second, only this informer may have tried again.
     engine.until_watching(&informers[0].key).await;
     for informer in &informers[1..4] {
         let path = format!("/{}", informer.key.resource.resource());

@@ -1,4 +1,4 @@
-//! Responses of the scripted server: a head, and a body that is sent in steps.
+//! Responses of the scripted server. Each has a head, and a body that the server sends in steps.
 
 use crate::server::{Kind, ReceivedQuery};
 use bytes::Bytes;
@@ -45,7 +45,7 @@ impl Reply {
         Self::steps(stream::iter([BodyStep::Bytes(body.into())])).in_protobuf()
     }
 
-    /// The same response with the media type of protobuf.
+    /// The same response, but its media type is that of protobuf.
     pub(crate) fn in_protobuf(self) -> Self {
         Self { head: self.head.replace(kubewarm_wire::JSON, kubewarm_wire::PROTOBUF), ..self }
     }
@@ -141,7 +141,7 @@ impl Reply {
 impl Feed {
     /// Sends one line.
     pub(crate) fn line(&self, line: impl Display) {
-        // A watch that has ended accepts no more events.
+        // If the watch has ended, the event is dropped.
         let _over = self.0.send(bytes(format!("{line}\n")));
     }
 
@@ -216,8 +216,8 @@ pub(crate) fn end_bookmark(version: impl Display) -> String {
     event("BOOKMARK", object)
 }
 
-/// The default response of a healthy server: version 1.36, existing namespaces, high resource versions and
-/// no events.
+/// The default response of a healthy server: version 1.36, existing namespaces, high resource
+/// versions and no events.
 pub(crate) fn quiet(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::Version => Reply::json(

@@ -1,7 +1,7 @@
-//! Tests of relists after resource versions went back, as after an etcd restore.
+//! Tests of relists after resource versions went back, which happens after an etcd restore.
 //!
-//! Every list is a consistent read. A list that is older than the store shows a rollback, for each list
-//! method and position of the version.
+//! Every list of an informer is a consistent read. So a list with a lower version than the store's
+//! shows a rollback. The tests use each list method and each position of the version in a list.
 
 use crate::{
     engine::{Engine, informer, quick, run},
@@ -15,7 +15,7 @@ use std::time::Duration;
 const STRATEGIES: [ListStrategy; 3] =
     [ListStrategy::List, ListStrategy::PagedList, ListStrategy::WatchList];
 
-/// The position of a list's version.
+/// Where a list contains its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VersionPosition {
     /// Before the items, as in lists of built-in kinds.
@@ -46,8 +46,8 @@ fn all(
     }
 }
 
-/// Starts an informer that listed `a@3` and `b@9` at version 9. Its watch ends with 410. `relist` answers
-/// later lists.
+/// Starts an informer whose first list contained `a@3` and `b@9`, at version 9. The informer's
+/// watch ends with 410. The script `relist` answers later lists.
 async fn run_to_nine(
     strategy: ListStrategy,
     at: VersionPosition,
@@ -73,7 +73,8 @@ async fn an_older_list_purges_the_store_and_is_repeated() {
     for strategy in STRATEGIES {
         for at in [VersionPosition::First, VersionPosition::Last] {
             let (server, engine, key) = run_to_nine(strategy, at, move |asked| {
-                // Delayed, so that the test can see the purge.
+                // The relist is delayed, so that the test can see that the store is empty before
+                // it.
                 let late = Duration::from_millis(if asked.nth == 1 { 0 } else { 100 });
                 all(asked, at, 6, &[object("a", 1, 3), object("b", 2, 5)], "").after(late)
             })
@@ -83,7 +84,7 @@ async fn an_older_list_purges_the_store_and_is_repeated() {
             engine.until_shown(&key, &["a@3", "b@5"]).await;
             let report = engine.until(&key, |report| report.last_relist.is_some()).await;
             assert_eq!(report.last_relist.unwrap().reason, RelistReason::Rollback);
-            let rollbacks = engine.count(|of| of.resource_version_rollbacks.get());
+            let rollbacks = engine.count(|metrics| metrics.resource_version_rollbacks.get());
             assert_eq!(rollbacks, 1, "{strategy:?} {at:?}");
             assert_eq!(server.count(Kind::Newest), 0, "the list itself showed the rollback");
         }
@@ -100,7 +101,11 @@ async fn a_newer_list_is_no_rollback_and_adds_missed_changes() {
         })
         .await;
         engine.until_shown(&key, &["a@3", "m@4", "n@9"]).await;
-        assert_eq!(engine.count(|of| of.resource_version_rollbacks.get()), 0, "{strategy:?}");
+        assert_eq!(
+            engine.count(|metrics| metrics.resource_version_rollbacks.get()),
+            0,
+            "{strategy:?}"
+        );
         let lists = server
             .asked()
             .into_iter()

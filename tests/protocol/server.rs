@@ -1,5 +1,5 @@
-//! An API server that answers each request with a scripted response, byte by byte, and records all
-//! requests.
+//! A scripted API server: it answers each request with the response that the test's script returns,
+//! byte by byte, and records all requests.
 
 use crate::reply::{BodyStep, Reply};
 use futures::StreamExt as _;
@@ -12,7 +12,8 @@ use tokio::{
     time::Instant,
 };
 
-/// `timeoutSeconds` of a probe. No other watch in these tests has such a short timeout.
+/// `timeoutSeconds` of a probe, by which the server recognizes probes. No other watch in these
+/// tests has such a short timeout.
 pub(crate) const PROBE_SECONDS: u64 = 1;
 
 /// The purpose of a request.
@@ -28,13 +29,14 @@ pub(crate) enum Kind {
     First,
     /// A later page.
     Next,
-    /// A consistent read of the newest version: `limit=1`.
+    /// A consistent read of the newest version with `limit=1`, as rollback checks, access checks
+    /// and freshness checks send it.
     Newest,
     /// A watch from a version.
     Watch,
-    /// A short watch from a version, which checks a quiet watch.
+    /// A probe: a short watch from a version, with which kubewarm checks a quiet watch.
     Probe,
-    /// A watch that begins with a list.
+    /// A streaming list: a watch that begins with all objects.
     Stream,
     /// An access review.
     Review,
@@ -77,15 +79,16 @@ struct Open {
 }
 
 impl ScriptedServer {
-    /// Starts a server that answers with `script`, and has only JSON. Before the first list of a resource, an informer
-    /// reads one object in protobuf; the script does not receive this request. Call it within a runtime.
+    /// Starts a server that answers with `script`, and supports only JSON. Before the first list of
+    /// a resource, an informer requests one object in protobuf; the script does not receive this
+    /// request. Call this function within a runtime.
     pub(crate) async fn start(
         script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     ) -> Self {
         Self::listen(script, |asked| asked.kind == Kind::Newest && asked.accepts_protobuf).await
     }
 
-    /// Starts a server whose script answers every request.
+    /// Starts a server that may support protobuf: its script receives every request.
     pub(crate) async fn with_protobuf(
         script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     ) -> Self {
@@ -142,7 +145,8 @@ impl ReceivedQuery {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query: BTreeMap<String, String> =
             form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-        let is = |key: &str, value: &str| query.get(key).is_some_and(|found| found == value);
+        let is =
+            |key: &str, value: &str| query.get(key).is_some_and(|parameter| parameter == value);
         let kind = match () {
             () if path == "/version" => Kind::Version,
             () if path.starts_with("/apis/authorization.k8s.io/") => Kind::Review,
@@ -211,7 +215,8 @@ async fn serve(
         open.most = open.most.max(open.lists);
     }
     let reply = script(&asked);
-    // A client that closes the connection early causes no failure of the server.
+    // An error here means that the client closed the connection early, which is no failure of the
+    // server.
     let _client_gone = answer(&mut socket, reply).await;
     if asked.is_list() {
         log.open.lock().lists -= 1;
@@ -226,12 +231,12 @@ async fn answer(socket: &mut TcpStream, reply: Reply) -> std::io::Result<()> {
     loop {
         let step = tokio::select! {
             step = body.next() => step,
-            // A client that waits for the response sends nothing, so the end of its stream means that it
-            // closed the connection.
+            // A client sends nothing while it waits for the response. So the end of its stream
+            // means that it closed the connection.
             _closed = from.read(&mut byte) => return Ok(()),
         };
         match step {
-            // An empty chunk would end the body.
+            // An empty chunk would end the body in HTTP, so the server skips it.
             Some(BodyStep::Bytes(bytes)) if bytes.is_empty() => {}
             Some(BodyStep::Bytes(bytes)) if is_chunked => {
                 to.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;

@@ -1,4 +1,5 @@
-//! Tests of watches that send no events.
+//! Tests of watches that send no events: when an informer counts as fresh, and which requests it
+//! sends to find out.
 
 use crate::{
     engine::{Engine, fed, informer, quick, run},
@@ -23,7 +24,7 @@ fn one(asked: &ReceivedQuery) -> Reply {
     }
 }
 
-/// Pods that are stale after one second.
+/// Pods whose store is stale after one second.
 fn short_staleness() -> InformerSpec {
     let mut pods = informer("pods");
     pods.settings.max_staleness = Duration::from_secs(1);
@@ -84,7 +85,8 @@ async fn events_and_bookmarks_prove_nothing_until_they_reach_the_version_of_a_li
     });
     let (server, engine) = run(quick(), &[&pods], script).await;
     let listed = engine.until_watching(&pods.key).await.current_at;
-    // Both can be late: the API server sent them at an unknown time.
+    // Neither the event nor the bookmark confirms the store: the API server sent them at an unknown
+    // time, so they can be late.
     feed.line(event("MODIFIED", object("a", 1, 9)));
     feed.line(bookmark(50));
     let reached = |number| {
@@ -134,14 +136,14 @@ async fn informers_of_one_kind_share_a_list_for_a_proof() {
     assert!(lists < all.len(), "{lists} lists");
 }
 
-/// Pods of 20 namespaces, which are stale after one second.
+/// Pods of 20 namespaces, whose stores are stale after one second.
 fn many_namespaces() -> Vec<InformerSpec> {
-    let of = |number| {
+    let informer = |number| {
         let mut pods = short_staleness();
         pods.key.scope = InformerScope::Namespace(format!("ns{number}").into());
         pods
     };
-    (0..20).map(of).collect()
+    (0..20).map(informer).collect()
 }
 
 #[tokio::test]
@@ -194,7 +196,8 @@ async fn a_probe_that_proves_a_list_is_followed_by_another_although_a_newer_list
         }
         Kind::Probe => {
             let newest = 50 + lists.load(Ordering::Relaxed);
-            // The next list comes after half a second.
+            // The informer sends the next list after half a second. So this response, which proves
+            // the previous list, arrives when a newer list already waits.
             Reply::held(bookmark(newest) + "\n").after(Duration::from_millis(700))
         }
         _ => one(asked),
@@ -228,8 +231,9 @@ async fn a_watch_that_misses_an_event_of_the_probe_is_reopened() {
     .await;
     engine.until_shown(&pods.key, &["a@9"]).await;
     assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (2, 1));
-    let idle = engine
-        .count(|of| of.upstream_watch_ends.with_label_values(&[UpstreamWatchEnd::Idle]).get());
+    let idle = engine.count(|metrics| {
+        metrics.upstream_watch_ends.with_label_values(&[UpstreamWatchEnd::Idle]).get()
+    });
     assert_eq!(idle, 1);
 }
 
@@ -288,7 +292,7 @@ async fn without_bookmarks_a_small_store_is_compared_with_lists() {
         "{version:?}: a list that is equal brings the store to its version"
     );
     let counted = ["list", "watch"].map(|verb| {
-        engine.count(|of| of.upstream_freshness_requests.with_label_values(&[verb]).get())
+        engine.count(|metrics| metrics.upstream_freshness_requests.with_label_values(&[verb]).get())
     });
     assert!(
         counted[0] >= 6 && counted[1] == 1,

@@ -1,18 +1,20 @@
-//! Tests of how long a read waits until its store is proven to be as new as the read needs.
+//! Tests how long a read waits until a freshness check shows that its store is as new as the read
+//! needs, or contains a forwarded write.
 
 use crate::{
     engine::fed,
     read_engine::{ReadEngine, ReadSetup},
     reply::{Reply, bookmark, event, large_list, list, object, quiet},
-    server::Kind,
+    server::{Kind, ReceivedQuery},
 };
-use kubewarm_api::model::{ObjectKey, ReadConsistency};
-use kubewarm_wire::encode_continue_token;
+use kubewarm_api::model::{GroupResource, ObjectKey, ReadConsistency};
+use kubewarm_wire::{WriteTarget, encode_continue_token};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const PODS: &str = "/api/v1/pods";
-/// Half of the longest wait of a read.
+/// Half of the longest wait of a read. A read that ends within this time has not waited for a
+/// proof.
 const EARLY: Duration = Duration::from_millis(2_500);
 
 fn strict(forwards: bool) -> ReadSetup {
@@ -23,7 +25,8 @@ fn strict(forwards: bool) -> ReadSetup {
 async fn a_strict_read_without_a_proof_is_forwarded_and_the_proof_goes_on() {
     let (feed, script) = fed(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
-        // The store lacks an event.
+        // The list contains a change of `a` that the store lacks, because the watch has not sent
+        // the event.
         Kind::First => Reply::json(list(50, &[object("a", 1, 9)])),
         _ => quiet(asked),
     });
@@ -49,7 +52,7 @@ async fn without_forwarding_a_strict_read_waits_for_a_late_bookmark() {
     let world = ReadEngine::start_with(strict(false), script).await;
     world.engine.until_watching(&world.key).await;
     let speak = async {
-        // Longer than the bookmark of an API server takes.
+        // The watch is silent for longer than an API server needs to send a bookmark.
         sleep(Duration::from_millis(3_500)).await;
         feed.line(event("ADDED", object("b", 2, 9)));
         feed.line(bookmark(50));
@@ -68,7 +71,8 @@ async fn a_large_store_of_a_kind_without_bookmarks_is_refused_without_a_wait() {
     })
     .await;
     world.engine.until_watching(&world.key).await;
-    // The first check finds out that no bookmarks come.
+    // The first freshness check finds out that the API server sends no bookmarks for this kind. The
+    // second read then needs no wait.
     assert_eq!(world.read(PODS).await.unwrap_err().code(), 504);
     let began = Instant::now();
     assert_eq!(world.read(PODS).await.unwrap_err().code(), 504);
@@ -131,9 +135,121 @@ async fn a_version_of_another_kind_is_forwarded_or_waits_for_the_bookmark_of_a_p
             Err(failure) => assert!(forwards && failure.is_specific_to_cache(), "{failure:?}"),
             Ok(names) => assert_eq!((forwards, names), (false, vec!["a".to_owned()])),
         }
-        // The probe goes on, and the next read needs no wait.
+        // The probe of the first read continues after the read ended. When it has brought the
+        // version, the next read needs no wait.
         world.engine.until(&world.key, |report| report.version >= Some(60.into())).await;
         assert_eq!(world.read(&newer).await.unwrap(), ["a"]);
         assert_eq!(world.server.count(Kind::Probe), 1);
     }
+}
+
+/// Records a forwarded write that returned `version`.
+fn write(world: &ReadEngine, version: u64) {
+    let resource = GroupResource::new("", "pods").unwrap();
+    let written = WriteTarget { resource, namespace: Some("ns".into()) };
+    world.reads.record_write(written, &version.into());
+}
+
+/// A script that lists the pod `a` at version 7. `check` scripts freshness checks.
+fn with_checks(
+    check: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
+) -> impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static {
+    move |asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
+        Kind::First => check(asked),
+        _ => quiet(asked),
+    }
+}
+
+fn failed(_: &ReceivedQuery) -> Reply {
+    Reply::refused(500, "InternalError")
+}
+
+#[tokio::test]
+async fn a_failed_check_does_not_end_the_wait_for_a_writes_event() {
+    let (feed, script) = fed(with_checks(failed));
+    let world = ReadEngine::start(script).await;
+    world.engine.until_watching(&world.key).await;
+    write(&world, 60);
+    let speak = async {
+        while world.server.count(Kind::First) == 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        sleep(Duration::from_millis(200)).await;
+        feed.line(event("ADDED", object("b", 2, 60)));
+    };
+    let (answer, ()) = tokio::join!(world.read(PODS), speak);
+    assert_eq!(answer.unwrap(), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_writes_event_ends_the_wait_during_a_check() {
+    let slow = |asked: &ReceivedQuery| failed(asked).after(EARLY * 2);
+    let (feed, script) = fed(with_checks(slow));
+    let world = ReadEngine::start(script).await;
+    world.engine.until_watching(&world.key).await;
+    write(&world, 60);
+    let began = Instant::now();
+    let speak = async {
+        while world.server.count(Kind::First) == 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        feed.line(event("ADDED", object("b", 2, 60)));
+    };
+    let (answer, ()) = tokio::join!(world.read(PODS), speak);
+    assert_eq!(answer.unwrap(), ["a", "b"]);
+    assert!(began.elapsed() < EARLY, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_read_that_waits_for_a_write_repeats_a_failed_check() {
+    // The object is as before the write, because an etcd restore has undone the write.
+    let world = ReadEngine::start(with_checks(|asked| match asked.nth {
+        0 => failed(asked),
+        _ => Reply::json(list(50, &[object("a", 1, 3)])),
+    }))
+    .await;
+    world.engine.until_watching(&world.key).await;
+    write(&world, 60);
+    assert_eq!(world.read(PODS).await.unwrap(), ["a"]);
+    assert_eq!(world.server.count(Kind::First), 2);
+}
+
+#[tokio::test]
+async fn after_six_seconds_the_error_names_the_version_of_the_write() {
+    let world = ReadEngine::start(with_checks(failed)).await;
+    world.engine.until_watching(&world.key).await;
+    write(&world, 60);
+    let began = Instant::now();
+    let failure = world.read(PODS).await.unwrap_err();
+    assert!(began.elapsed() >= Duration::from_secs(6), "{:?}", began.elapsed());
+    assert_eq!((failure.code(), failure.is_specific_to_cache()), (504, false), "{failure:?}");
+    let message = failure.message();
+    assert!(message.contains("version 60 of a forwarded write"), "{message}");
+    assert!(!message.contains("of its profile"), "{message}");
+    // The read repeats a failed check after a second, not at once.
+    assert!(world.server.count(Kind::First) <= 6, "{}", world.server.count(Kind::First));
+}
+
+#[tokio::test]
+async fn another_reads_check_ends_the_wait_for_a_write() {
+    let script = with_checks(|_| Reply::json(list(50, &[object("a", 1, 3)])));
+    let world = ReadEngine::start(script).await;
+    world.engine.until_watching(&world.key).await;
+    let freshness_checker = world.engine.freshness_checker();
+    let mut shortest = Duration::MAX;
+    // A busy machine can delay a single read.
+    for version in 60..66 {
+        write(&world, version);
+        let began = Instant::now();
+        let check = async {
+            sleep(Duration::from_millis(20)).await;
+            freshness_checker.check(&world.key, &"home".into(), Instant::now()).await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(world.read(PODS), check);
+        assert_eq!(answer.unwrap(), ["a"]);
+        shortest = shortest.min(began.elapsed());
+    }
+    // Without another read's check, the read makes its own check after 250 ms.
+    assert!(shortest < Duration::from_millis(250), "{shortest:?}");
 }

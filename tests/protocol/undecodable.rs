@@ -47,7 +47,7 @@ async fn an_undecodable_object_is_named_and_the_others_are_stored() {
         assert_eq!(engine.shown(&informer.key), ["a@3", "c@5"]);
     }
     let counted = |stage: DecodeStage| {
-        engine.count(|of| of.upstream_decode_errors.with_label_values(&[stage]).get())
+        engine.count(|metrics| metrics.upstream_decode_errors.with_label_values(&[stage]).get())
     };
     assert_eq!((counted(DecodeStage::ListItem), counted(DecodeStage::WatchObject)), (1, 1));
 }
@@ -61,13 +61,29 @@ async fn an_object_whose_update_cannot_be_decoded_is_removed() {
     let report = engine.until_shown(&pods.key, &["b@5"]).await;
     engine.until(&pods.key, |report| named(report) == ["ns/a"]).await;
     assert_eq!(report.last_relist, None);
-    // A replayed older version that cannot be decoded does not affect the current object.
+    // The replayed event has an older version of `a` that kubewarm cannot decode. It must not
+    // affect the current object.
     feed.line(event("MODIFIED", object("a", 1, 12)));
     feed.line(event("MODIFIED", bad("a", 9)));
     feed.line(bookmark(13));
     let report = engine.until(&pods.key, |report| report.bookmark_time.is_some()).await;
     assert_eq!(engine.shown(&pods.key), ["a@12", "b@5"]);
     assert_eq!(named(&report), [""; 0], "a decodable version removes the object from the report");
+    assert_eq!(server.count(Kind::List), 1);
+}
+
+#[tokio::test]
+async fn an_object_that_a_list_could_not_decode_is_reported_until_its_next_event() {
+    let pods = informer("pods");
+    let (feed, script) = fed(|asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3), bad("b", 5)])),
+        _ => quiet(asked),
+    });
+    let (server, engine) = run(quick(), &[&pods], script).await;
+    engine.until(&pods.key, |report| named(report) == ["ns/b"]).await;
+    feed.line(event("MODIFIED", object("b", 2, 12)));
+    engine.until_shown(&pods.key, &["a@3", "b@12"]).await;
+    engine.until(&pods.key, |report| named(report).is_empty()).await;
     assert_eq!(server.count(Kind::List), 1);
 }
 
@@ -100,7 +116,8 @@ async fn a_deletion_without_a_name_ends_in_a_relist() {
     assert_eq!(server.count(Kind::List), 2);
 }
 
-/// The events arrive after a newer event of another object.
+/// The undecodable states of `a` and `b` arrive late, after a newer event of another object. Only
+/// the state that is newer than the stored one counts.
 #[tokio::test]
 async fn a_late_undecodable_state_replaces_an_older_state_only() {
     let pods = informer("pods");
@@ -155,7 +172,7 @@ async fn an_undecodable_object_stays_reported_until_a_relist_without_it_is_compl
     assert_eq!(named(&report), [""; 0]);
 }
 
-/// JSON that the API server accepts and sends, and that `serde_json` does not parse as a whole.
+/// The API server accepts and sends this JSON, but `serde_json` cannot parse it as a whole.
 #[tokio::test]
 async fn an_object_is_stored_if_its_metadata_can_be_read() {
     let deep = "[".repeat(9_000) + &"]".repeat(9_000);

@@ -1,4 +1,5 @@
-//! Informers of an API server that cannot be reached for a while. Their backoff is longer than each test.
+//! Informers of an API server that cannot be reached for a while. Their own backoff is longer than
+//! each test, so a test passes only if an informer starts early.
 
 use crate::{
     engine::{ByName, Engine, informer, quick},
@@ -16,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// Clients that record in one place when the server answers.
+/// Clients that record in one place when the server answered, as the clients of the operator do.
 struct Observed(ByName, ServerReachability);
 
 impl ClientProvider for Observed {
@@ -33,12 +34,12 @@ fn patient() -> InformerTiming {
     InformerTiming { backoff: Duration::from_mins(10), ..quick() }
 }
 
-/// Sends a request that is no informer's, and returns whether the server responded.
+/// Sends a request that does not come from an informer. Returns whether the server answered.
 async fn is_answered(client: &kube::Client) -> bool {
     kubewarm_client::get(client, "/version").await.is_ok()
 }
 
-/// The first watch of each resource, which the test can cut.
+/// A script for the first watch of each resource. The test can cut these watches through the feeds.
 fn first_watches() -> (Arc<parking_lot::Mutex<Vec<Feed>>>, impl Fn() -> Reply) {
     let feeds: Arc<parking_lot::Mutex<Vec<Feed>>> = Arc::default();
     let kept = Arc::clone(&feeds);

@@ -1,32 +1,32 @@
-//! Tests an identity whose access checks get no answer while its open watch continues.
+//! Tests an informer whose access checks get no answer while its open watch continues.
 
 use crate::{
     engine::{ByName, Engine, informer, quick, run},
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Kind, ScriptedServer},
 };
-use kubewarm::access::{
-    AccessChecker, AccessReports, CheckSettings, CheckerDependencies, PermissionState,
-};
+use kubewarm::access::{AccessChecker, AccessStates, CheckSettings, CheckerDependencies};
 use kubewarm_api::model::{
     AccessLossPolicy, FaultReason, Identity, InformerKey, InformerSpec, NamespaceCheckPolicy,
 };
-use kubewarm_cache::informer::InformerPhase;
+use kubewarm_cache::informer::{InformerPhase, PermissionState};
 use kubewarm_client::NamespaceBuckets;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The engine's default is ten minutes.
+/// How long access may be unconfirmed before the engine blocks the informer. The default is ten
+/// minutes.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// An informer whose identity the API server throttles. Only the first list, the first watch and, once
-/// `released`, the second access check succeed. The list contains `a@3`, and the watch has sent `b@8`.
+/// An informer whose identity the API server throttles. Only the first list, the watches and, once
+/// `released`, the second access check succeed. The list contains `a@3`, and the watch has sent
+/// `b@8`.
 struct UnverifiedFixture {
     server: ScriptedServer,
     engine: Engine,
-    access: AccessReports,
+    access: AccessStates,
     pods: InformerSpec,
     feed: Feed,
     noted: Arc<Mutex<Option<Feed>>>,
@@ -49,12 +49,12 @@ async fn scene() -> UnverifiedFixture {
             *opened.lock() = Some(feed);
             watch
         }
-        // The first access check and every review are throttled.
+        // The API server throttles the first access check and every access review.
         (Kind::Newest, 0) | (Kind::Review, _) => Reply::refused(429, "TooManyRequests"),
         (Kind::Newest, _) => {
             let mut released = released.clone();
             let wait = async move {
-                let _dropped = released.wait_for(|it| *it).await;
+                let _dropped = released.wait_for(|is_released| *is_released).await;
             };
             let whole = list(12, &[]);
             Reply::in_two(whole[..9].to_owned(), wait, whole[9..].to_owned())
@@ -68,14 +68,14 @@ async fn scene() -> UnverifiedFixture {
     feed.line(event("ADDED", object("b", 2, 8)));
     engine.until_shown(&pods.key, &["a@3", "b@8"]).await;
     let (key, reports) = (pods.key.clone(), engine.reports.clone());
-    let wanted = CheckSettings { namespace_check: NamespaceCheckPolicy::Skip, payer: "ns".into() };
+    let check = CheckSettings { namespace_check: NamespaceCheckPolicy::Skip, payer: "ns".into() };
+    let checks = Arc::new([(key.clone(), check)].into());
     let verifier = AccessChecker::new(CheckerDependencies {
         buckets: NamespaceBuckets::default(),
         clients: Arc::new(ByName(server.address)),
-        informers: Box::new(move || Some([(key.clone(), wanted.clone())].into())),
-        own: Arc::default(),
+        informers: Box::new(move || Some(Arc::clone(&checks))),
+        profile_informers: Arc::default(),
         reports,
-        changes: engine.changes(),
         max_access_age: PATIENCE,
         count_check: Box::new(|_, _| {}),
     });
@@ -95,7 +95,8 @@ async fn an_unchecked_informer_is_blocked_and_resumes_from_its_version_after_a_c
     assert!(fault.message.contains("scripted TooManyRequests"), "{}", fault.message);
     assert!(!closed.serves(AccessLossPolicy::Reject));
     assert!(closed.serves(AccessLossPolicy::ServeStale));
-    // The store stays, and the watch has ended.
+    // The informer is blocked: its store stays, but its watch has ended. So this event changes
+    // nothing.
     feed.line(event("ADDED", object("c", 3, 9)));
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@8"]);

@@ -22,7 +22,9 @@ use std::{
 
 fn failed_lists(engine: &Engine) -> u64 {
     let failed = [MetricOutcome::Error];
-    engine.count(|of| of.upstream_list_duration.with_label_values(&failed).get_sample_count())
+    engine.count(|metrics| {
+        metrics.upstream_list_duration.with_label_values(&failed).get_sample_count()
+    })
 }
 
 #[tokio::test]
@@ -52,7 +54,7 @@ async fn concurrent_lists_are_limited_and_high_priorities_come_first() {
     let number = |path: &str| -> usize { path.split('/').nth(4).unwrap()[2..].parse().unwrap() };
     let lists: Vec<_> = server.of(Kind::List).iter().map(|asked| number(&asked.path)).collect();
     assert_eq!(lists.len(), 60);
-    // Lists that found a free slot in an empty queue came first.
+    // The first lists found a free slot and no queue, so the priority did not decide about them.
     let last_urgent = lists.iter().rposition(|&n| n >= 40).unwrap();
     assert!(last_urgent < 20 + 5 * 2, "{lists:?}");
 }
@@ -85,7 +87,7 @@ async fn a_list_that_stalls_is_aborted_and_retried() {
             let whole = list(7, &[object("a", 1, 3), object("b", 2, 4)]);
             Reply::held(&whole[..whole.len() * 3 / 4])
         }
-        // The retry can use another list method.
+        // The retry can use another list method, so the script answers all of them.
         (Kind::Stream, _) => {
             let all = [event("ADDED", object("b", 2, 4)), end_bookmark(8)];
             Reply::held(all.join("\n") + "\n")
@@ -126,7 +128,7 @@ async fn after_a_streaming_list_without_an_end_lists_use_pages() {
     }
 }
 
-/// A sink that panics at the first object while it is armed.
+/// A sink that panics at the first object while the flag is true.
 struct Trap(StoreWriter, Arc<AtomicBool>);
 
 impl DeltaSink for Trap {
@@ -165,6 +167,25 @@ async fn a_task_that_panics_is_reported_and_restarted() {
 }
 
 #[tokio::test]
+async fn a_first_list_that_a_pause_interrupts_before_it_counts_is_sent_again() {
+    let mut pods = informer("pods");
+    pods.settings.namespace_check = NamespaceCheckPolicy::Require;
+    let (server, mut engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
+        // The list is empty, so the informer waits for the answer whether the namespace exists.
+        // Until then, the list does not count.
+        (Kind::Namespace, 0) => Reply::silent(),
+        _ => quiet(asked),
+    })
+    .await;
+    engine.until(&pods.key, |_| server.count(Kind::Namespace) == 1).await;
+    engine.pause(&pods);
+    engine.start(&pods);
+    let report = engine.until_watching(&pods.key).await;
+    assert!(report.warmed.is_some());
+    assert_eq!(server.count(Kind::List), 2);
+}
+
+#[tokio::test]
 async fn informers_of_one_namespace_share_one_namespace_lookup() {
     let pause = Duration::from_millis(500);
     let timing = InformerTiming { namespace_check: pause, ..quick() };
@@ -183,7 +204,8 @@ async fn informers_of_one_namespace_share_one_namespace_lookup() {
     }
     let lookups: Vec<_> = server.of(Kind::Namespace).iter().map(|asked| asked.at).collect();
     for two in lookups[before..].windows(2) {
-        // Lookups are sent `pause` apart; the machine's load decides when they arrive.
+        // The informers send lookups `pause` apart, and the machine's load decides when they
+        // arrive.
         assert!(two[1].duration_since(two[0]) > pause / 4, "{lookups:?}");
     }
 }

@@ -10,7 +10,7 @@ use kubewarm_cache::informer::{InformerTiming, RelistReason, UpstreamWatchEnd};
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 
-/// `a@3` and `b@5`, at version 7, in response to a list.
+/// Lists `a@3` and `b@5`, at version 7.
 fn two(asked: &ReceivedQuery) -> Reply {
     match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5)])),
@@ -35,11 +35,11 @@ async fn gone_as_a_status_and_as_an_event_each_cost_one_relist() {
         (relist.reason, relist.replaced, relist.deleted_objects),
         (RelistReason::Gone, 1, 0)
     );
-    let gone =
-        engine.count(|of| of.upstream_relists.with_label_values(&[RelistReason::Gone]).get());
-    let replaced = engine.count(|of| of.upstream_relist_replaced_objects.get());
+    let gone = engine
+        .count(|metrics| metrics.upstream_relists.with_label_values(&[RelistReason::Gone]).get());
+    let replaced = engine.count(|metrics| metrics.upstream_relist_replaced_objects.get());
     assert_eq!(
-        (gone, replaced, engine.count(|of| of.upstream_relist_deleted_objects.get())),
+        (gone, replaced, engine.count(|metrics| metrics.upstream_relist_deleted_objects.get())),
         (2, 1, 1)
     );
     assert_eq!((engine.relists(), server.count(Kind::List)), (2, 3));
@@ -106,11 +106,13 @@ async fn a_broken_watch_resumes_after_one_rollback_check_for_all_informers_of_th
         engine.until(&informer.key, |_| server.count(Kind::Watch) == 16).await;
     }
     assert!(server.of(Kind::Watch)[8..].iter().all(|again| again.query("resourceVersion") == "9"));
-    // Two reads are possible: the first informer can send its read before the last watch breaks.
+    // The informers share one rollback check. Two are possible: the first informer can send its
+    // check before the last watch breaks.
     assert!((1..=2).contains(&server.count(Kind::Newest)), "{}", server.count(Kind::Newest));
     assert_eq!((server.count(Kind::List), engine.relists()), (8, 0));
-    let broken = engine
-        .count(|of| of.upstream_watch_ends.with_label_values(&[UpstreamWatchEnd::Broken]).get());
+    let broken = engine.count(|metrics| {
+        metrics.upstream_watch_ends.with_label_values(&[UpstreamWatchEnd::Broken]).get()
+    });
     assert_eq!(broken, 8);
 }
 
@@ -127,7 +129,7 @@ async fn a_watch_cut_in_the_middle_of_a_character_leaves_nothing_behind() {
             feed.cut();
             watch
         }
-        // The response ends normally in the middle of an event.
+        // The response ends normally in the middle of an event, as if a proxy had truncated it.
         (Kind::Watch, 1) => Reply::json(&event("MODIFIED", object("b", 2, 9))[..60]),
         (Kind::Watch, 2) => {
             let (feed, watch) = Reply::fed();
@@ -252,7 +254,8 @@ async fn a_paused_informer_resumes_from_its_version() {
 async fn a_relist_due_at_a_pause_happens_after_the_resume() {
     let pods = informer("pods");
     let (server, mut engine) = run(quick(), &[&pods], |asked| match (asked.kind, asked.nth) {
-        // Older than the list and not in the store. Only a list can show whether the object exists.
+        // This event is older than the list, and the store lacks its object. Only a list can show
+        // whether the object still exists, so the informer must relist.
         (Kind::Watch, 0) => Reply::held(event("ADDED", object("c", 3, 6)) + "\n"),
         (Kind::List, 1) => Reply::silent(),
         (Kind::List, 2) => Reply::json(list(9, &[object("a", 1, 3), object("c", 3, 6)])),

@@ -1,8 +1,9 @@
-//! Tests that the example profiles are valid, and that invalid profiles are rejected with the expected
-//! messages.
+//! Tests that the example profiles are valid, and that invalid profiles are rejected with the
+//! expected messages.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
+use crate::read;
 use clap::Parser as _;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::CustomResourceExt as _;
@@ -22,10 +23,6 @@ use std::{
 
 fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
-}
-
-fn read(relative: &str) -> String {
-    fs::read_to_string(path(relative)).expect("the file is there")
 }
 
 /// The documents of kind `kind` in a file.
@@ -85,29 +82,30 @@ fn every_invalid_profile_is_rejected_with_the_expected_message() {
 
 #[test]
 fn every_rule_of_the_schema_has_a_case() {
-    fn messages(schema: &Value, found: &mut Vec<String>) {
+    fn messages(schema: &Value, texts: &mut Vec<String>) {
         match schema {
             Value::Object(fields) => {
                 let rules = fields.get("x-kubernetes-validations").and_then(Value::as_array);
                 let message = |rule: &Value| rule["message"].as_str().map(str::to_owned);
-                found.extend(rules.into_iter().flatten().filter_map(message));
-                fields.values().for_each(|schema| messages(schema, found));
+                texts.extend(rules.into_iter().flatten().filter_map(message));
+                fields.values().for_each(|schema| messages(schema, texts));
             }
-            Value::Array(schemas) => schemas.iter().for_each(|schema| messages(schema, found)),
+            Value::Array(schemas) => schemas.iter().for_each(|schema| messages(schema, texts)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    let mut found = Vec::new();
-    messages(&serde_json::to_value(CacheProfile::crd()).expect("JSON"), &mut found);
-    assert_eq!(found.len(), 7, "{found:?}");
+    let mut texts = Vec::new();
+    messages(&serde_json::to_value(CacheProfile::crd()).expect("JSON"), &mut texts);
+    assert_eq!(texts.len(), 7, "{texts:?}");
     let cases = cases();
-    for message in found {
+    for message in texts {
         assert!(cases.iter().any(|case| case.server.contains(&message)), "no case: {message}");
     }
 }
 
-/// Collects the fields of a schema with a bound, such as `spec.targets[].name`.
-fn bounded(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
+/// Collects the fields of a schema that have a bound, such as a maximum length. A field is a path
+/// like `spec.targets[].name`.
+fn bounded(schema: &Value, at: &str, paths: &mut BTreeSet<String>) {
     let bounds = [
         "minimum",
         "maximum",
@@ -120,19 +118,20 @@ fn bounded(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
         "maxProperties",
     ];
     if bounds.iter().any(|bound| !schema[*bound].is_null()) {
-        found.insert(at.to_owned());
+        paths.insert(at.to_owned());
     }
     for (name, member) in schema["properties"].as_object().into_iter().flatten() {
-        bounded(member, &format!("{at}.{name}"), found);
+        bounded(member, &format!("{at}.{name}"), paths);
     }
     for of_each in ["items", "additionalProperties"] {
         if schema[of_each].is_object() {
-            bounded(&schema[of_each], &format!("{at}[]"), found);
+            bounded(&schema[of_each], &format!("{at}[]"), paths);
         }
     }
 }
 
-/// A field path without its indexes and keys.
+/// The field path at the start of a message, without indexes and keys, so that it can be compared
+/// with a path of the schema.
 fn general(message: &str) -> String {
     let mut parts = message.split('[');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -149,10 +148,10 @@ fn every_bound_of_the_schema_has_a_case() {
     let said = cases.iter().flat_map(|case| [&case.server, &case.offline]);
     let said: Vec<_> = said.map(|message| general(message)).collect();
     let is_said = |field: &str| {
-        // One type, wherever it stands.
+        // The same type occurs in several places of the schema. A case in one of them is enough.
         let field = field.replace("spec.scope", "spec.targets[].scope");
         let field = field.replace("scope.namespaceSelector", "labelSelector");
-        // Messages name the values of a map by their keys.
+        // In a message, the path of a map's value ends with its key, which is `app` in the cases.
         let field = field
             .strip_suffix("matchLabels[]")
             .map_or_else(|| field.clone(), |at| format!("{at}matchLabels.app"));
@@ -233,16 +232,17 @@ fn the_quickstart_holds_the_roles_that_its_profile_needs() {
         text.ends_with(&access.to_yaml()),
         "the end of quickstart.yaml is not what `kubewarm rbac -f` prints; run `make generate`"
     );
-    // The file has two of each, so it has no others than the generated ones at its end.
+    // The file contains two Roles and two RoleBindings in all. So it has no others in addition to
+    // the generated ones at its end.
     assert_eq!(of_kind::<Role>(&text, "Role").len(), 2);
     assert_eq!(of_kind::<Value>(&text, "RoleBinding").len(), 2);
 }
 
 /// Whether a permission allows its holder to gain further permissions.
 fn allows_escalation(rule: &PolicyRule) -> bool {
-    let of = |words: &Option<Vec<String>>| words.clone().unwrap_or_default();
-    let groups = of(&rule.api_groups);
-    let words = [groups.clone(), of(&rule.resources), rule.verbs.clone()].concat();
+    let list = |words: &Option<Vec<String>>| words.clone().unwrap_or_default();
+    let groups = list(&rule.api_groups);
+    let words = [groups.clone(), list(&rule.resources), rule.verbs.clone()].concat();
     let is_one = |word: &String| {
         let whole = word.split('/').next().unwrap_or_default();
         word.contains('*')
@@ -253,7 +253,7 @@ fn allows_escalation(rule: &PolicyRule) -> bool {
     words.iter().any(is_one) || (is_rbac && !reads) || rule.non_resource_urls.is_some()
 }
 
-// `e2e_rights` tests that kubewarm uses every permission.
+// This test does not check that kubewarm uses every permission: `e2e_rights` does.
 #[test]
 fn the_operators_permissions_allow_no_escalation() {
     for path in [

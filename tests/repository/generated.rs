@@ -2,7 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-use crate::{api_reference, conditions};
+use crate::api_reference;
 
 use kube::CustomResourceExt as _;
 use kubewarm_api::{
@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Everything after this line of the quickstart is generated.
+/// The line in a manifest before its generated roles. Everything after this line is generated.
 const ROLES: &str =
     "# From here on: what `kubewarm rbac -f` prints for this file; generated, do not edit.\n";
 
@@ -24,7 +24,7 @@ fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Compares `generated` with the committed file; `BLESS=1` rewrites the file instead.
+/// Fails unless the committed file equals `generated`. With `BLESS=1`, writes the file instead.
 #[track_caller]
 pub(crate) fn assert_committed(path: &str, generated: &str) {
     let file = in_repository(path);
@@ -80,11 +80,6 @@ fn the_api_reference_is_up_to_date() {
 }
 
 #[test]
-fn the_reference_of_conditions_is_up_to_date() {
-    assert_committed("docs/reference/conditions.md", &conditions::markdown());
-}
-
-#[test]
 fn the_roles_of_an_operator_for_some_namespaces_are_up_to_date() {
     let roles = manifests::render_operator("kubewarm-system", &["shop".to_owned()], &[]);
     let head = "\
@@ -96,13 +91,14 @@ fn the_roles_of_an_operator_for_some_namespaces_are_up_to_date() {
     assert_committed("deploy/operator-rbac-namespaces.yaml", &generated);
 }
 
-// One test, because the quickstart is written and read here.
+// One test for all files, because it also writes the quickstart and must read it afterwards.
 #[test]
 fn the_roles_of_the_examples_are_up_to_date() {
-    let path = "deploy/examples/quickstart.yaml";
-    let text = fs::read_to_string(in_repository(path)).expect("the file can be read");
-    let (by_hand, _) = text.split_once(ROLES).expect("the line that begins the generated part");
-    assert_committed(path, &format!("{by_hand}{ROLES}{}", roles(by_hand)));
+    for path in ["deploy/examples/quickstart.yaml", "examples/profile.yaml"] {
+        let text = fs::read_to_string(in_repository(path)).expect("the file can be read");
+        let (by_hand, _) = text.split_once(ROLES).expect("the line that begins the generated part");
+        assert_committed(path, &format!("{by_hand}{ROLES}{}", roles(by_hand)));
+    }
 
     for entry in fs::read_dir(in_repository("deploy/examples")).expect("the folder is there") {
         let file = entry.expect("the folder can be read").path();

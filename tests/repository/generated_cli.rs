@@ -68,7 +68,7 @@ fn no_flag_and_no_variable_skips_verification() {
 
 fn reference() -> String {
     let mut cli = Cli::command().term_width(0).disable_help_subcommand(true);
-    // Completes the inherited parts of subcommands, such as the program's name in the usage.
+    // Adds what subcommands inherit, such as the program's name in the usage.
     cli.build();
     let mut text = HEADER.to_owned();
     for command in cli.get_subcommands() {
@@ -106,7 +106,8 @@ fn flags(command: &Command, is_shown: impl Fn(&Arg) -> bool) -> String {
         let value = value.map(|names| format!(" {}", names.join(" "))).unwrap_or_default();
         let short = argument.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        // A help text can name two defaults, as `[default: …]; with -f, … [default: …]`.
+        // A help text can contain two defaults, for example `[default: …]; with -f, … [default:
+        // …]`, and the page needs both.
         let parts: Vec<_> = help.split(['[', ']']).collect();
         let (help, written) = match *parts {
             [help, default, ..] if default.starts_with("default: ") => {

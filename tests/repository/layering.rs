@@ -1,5 +1,5 @@
-//! Tests the import rules of docs/architecture.md within each crate. It reads text only, so it finds
-//! accidental violations, not deliberate ones.
+//! Tests the import rules of docs/architecture.md within each crate. The test only reads source
+//! text. So it finds accidental violations, but not every deliberate one.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -13,8 +13,8 @@ use std::{
 /// A module, and the other modules of its crate that it may import.
 type Layer = (&'static str, &'static [&'static str]);
 
-/// The layers of each crate with several layers, lowest first. Cargo.toml limits the imports between
-/// crates.
+/// The layers of each crate with several layers, lowest first. Cargo.toml limits the imports
+/// between crates.
 const ALLOWED: &[(&str, &[Layer])] = &[
     (
         "crates/kubewarm-api",
@@ -57,11 +57,12 @@ const ALLOWED: &[(&str, &[Layer])] = &[
             ("status", &["access", "forecast"]),
             ("metrics", &["access"]),
             ("server", &["metrics"]),
-            ("controller", &["forecast", "status", "metrics"]),
+            ("controller", &["access", "forecast", "status", "metrics"]),
             ("commands", &["access", "forecast", "controller"]),
             ("cli", &["commands"]),
             ("telemetry", &["cli"]),
-            // The composition root imports every layer, and no layer imports it.
+            // The layer `app` assembles the process (composition root). It imports every layer, and
+            // no layer imports it.
             (
                 "app",
                 &[
@@ -80,9 +81,9 @@ const ALLOWED: &[(&str, &[Layer])] = &[
     ),
 ];
 
-/// Crates, or single names of a crate, that only the listed layers of a package may use.
+/// External crates, or single names of them, that only the listed layers of a package may use.
 const RESTRICTED: &[(&str, &[Layer])] = &[
-    // These crates read and write text. They send no requests.
+    // These packages read and write text, and may send no requests. So no layer may use a client.
     ("crates/kubewarm-api", &[("kube::Client", &[])]),
     ("crates/kubewarm-wire", &[("kube::Client", &[])]),
     ("crates/kubewarm-serve", &[("kube::Client", &["reads"])]),
@@ -144,7 +145,8 @@ fn restricted_crates_are_used_only_in_their_layers() {
 
 #[test]
 fn the_table_itself_has_no_cycle() {
-    // Rows are in order: each layer may import only layers in rows above it.
+    // The rows of the table are in the order of the layers: each layer may import only layers in
+    // rows above it.
     for (package, layers) in ALLOWED {
         for (at, (layer, may_import)) in layers.iter().enumerate() {
             for import in *may_import {
@@ -159,8 +161,8 @@ fn the_table_itself_has_no_cycle() {
 fn imports_are_found_in_every_form() {
     let text = "use crate::{api::{Spec, Kind}, model::Cell};\ncrate::store::open(); // crate::no\n\
                 use kube::{Api, Client};\n    /// [`crate::never`]\n";
-    let found: Vec<_> = imports(&code(text), "crate::").into_iter().collect();
-    assert_eq!(found, ["api", "model", "store"]);
+    let names: Vec<_> = imports(&code(text), "crate::").into_iter().collect();
+    assert_eq!(names, ["api", "model", "store"]);
     assert!(mentions(text, "kube::Client") && !mentions(text, "kube::Config"));
 }
 
@@ -176,10 +178,10 @@ fn mentions(text: &str, restricted: &str) -> bool {
 
 /// The first path segments after `prefix`, in plain and in braced imports.
 fn imports(text: &str, prefix: &str) -> BTreeSet<String> {
-    let mut found = Vec::new();
+    let mut segments = Vec::new();
     for part in text.split(prefix).skip(1) {
         let Some(braced) = part.strip_prefix('{') else {
-            found.push(part.to_owned());
+            segments.push(part.to_owned());
             continue;
         };
         let mut depth = 0_u32;
@@ -189,21 +191,21 @@ fn imports(text: &str, prefix: &str) -> BTreeSet<String> {
                 '{' => depth += 1,
                 '}' if depth == 0 => break,
                 '}' => depth -= 1,
-                ',' if depth == 0 => found.push(std::mem::take(&mut segment)),
+                ',' if depth == 0 => segments.push(std::mem::take(&mut segment)),
                 _ if depth == 0 => segment.push(c),
                 _ => {}
             }
         }
-        found.push(segment);
+        segments.push(segment);
     }
-    found
+    segments
         .iter()
         .map(|s| s.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
         .filter(|s: &String| !s.is_empty())
         .collect()
 }
 
-/// `text` without comments, because comments may name any crate.
+/// `text` without comments. Comments may name any crate without an import.
 fn code(text: &str) -> String {
     text.lines()
         .map(|line| line.split("//").next().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Links between the documents of the repository.
+//! Tests the links between the Markdown documents of the repository.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -45,20 +45,20 @@ fn problem(page: &Path, link: &str) -> Option<&'static str> {
 
 /// All Markdown files below `folder`, except files in hidden folders and in `target`.
 fn pages(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(folder).expect("the folder is readable") {
         let entry = entry.expect("the folder is readable");
         let (path, name) = (entry.path(), entry.file_name());
         let name = name.to_string_lossy();
         if entry.file_type().expect("the type is known").is_dir() {
             if !name.starts_with('.') && name != "target" {
-                found.extend(pages(&path));
+                paths.extend(pages(&path));
             }
         } else if path.extension().is_some_and(|extension| extension == "md") {
-            found.push(path);
+            paths.push(path);
         }
     }
-    found
+    paths
 }
 
 fn read(page: &Path) -> String {
@@ -77,13 +77,13 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// The targets of links, with their lines. Code within a line has none.
 fn links(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
+    let mut links = Vec::new();
     for (number, line) in prose(text) {
         let line: String = line.split('`').step_by(2).collect();
         let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-        found.extend(targets.map(|(target, _)| (number, target.to_owned())));
+        links.extend(targets.map(|(target, _)| (number, target.to_owned())));
     }
-    found
+    links
 }
 
 /// The anchors of the headings, as GitHub makes them.

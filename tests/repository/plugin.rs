@@ -21,7 +21,8 @@ fn yaml(path: &Path) -> Value {
 #[test]
 fn a_krew_archive_matches_its_manifest_and_is_reproducible() {
     let folder = tempfile::tempdir().expect("a folder");
-    // A script replaces the binary, whose symbols would take a minute to compress.
+    // A small script stands for the binary, because compressing the binary with its symbols would
+    // take a minute.
     let binary = folder.path().join("kubewarm");
     let kubewarm = env!("CARGO_BIN_EXE_kubewarm");
     let script = format!("#!/usr/bin/env bash\nexec -a \"$0\" '{kubewarm}' \"$@\"\n");
@@ -42,7 +43,7 @@ fn a_krew_archive_matches_its_manifest_and_is_reproducible() {
     assert_eq!(manifest["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
     assert_eq!(manifest["metadata"]["name"], "warm");
     assert_eq!(manifest["spec"]["version"], concat!("v", env!("CARGO_PKG_VERSION")));
-    // Requirements of krew's index.
+    // krew's index has these requirements for a manifest.
     let short = manifest["spec"]["shortDescription"].as_str().expect("a text");
     assert!(short.len() <= 50 && !short.ends_with('.'), "{short}");
 

@@ -1,13 +1,13 @@
-//! The samples of `kubewarm status` in docs/quick-start.md and in the client's own tests are computed here.
-//! `BLESS=1 cargo test` rewrites both.
+//! Computes the samples of `kubewarm status` that docs/quick-start.md and the client's own tests
+//! contain, and tests that they are up to date. `BLESS=1 cargo test` rewrites both.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
 use jiff::{SignedDuration, Timestamp};
 use kubewarm::{
-    access::{InformerAccess, PermissionDenial, PermissionState},
+    access::InformerAccess,
     commands::{ReportFormat, TerminalLayout, overview, render},
-    status::{ClockReading, InformerView, ObservedProfile, compute},
+    status::{ClockReading, InformerView, LiveState, ObservedProfile, compute},
 };
 use kubewarm_api::{
     model::{
@@ -20,8 +20,8 @@ use kubewarm_api::{
 };
 use kubewarm_cache::{
     informer::{
-        FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, RelistReason,
-        RelistReport,
+        FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, PermissionDenial,
+        PermissionState, RelistReason, RelistReport,
     },
     store::StoreUsage,
 };
@@ -33,7 +33,7 @@ use tokio::time::Instant;
 /// The sample that the client's tests read.
 const CLIENT: &str = "src/commands/warming.json";
 
-/// The informers of a sample, and the identity that reads.
+/// The informers of a sample, and the identity with which they read.
 struct SampleWorld {
     clock: ClockReading,
     identity: Identity,
@@ -119,9 +119,9 @@ impl SampleWorld {
     }
 
     fn key(&self, group: &str, resource: &str, namespace: &str) -> InformerKey {
-        let of = GroupResource::new(group, resource).expect("a name");
+        let resource = GroupResource::new(group, resource).expect("a name");
         InformerKey {
-            resource: Resource::new(of, "v1").expect("a version"),
+            resource: Resource::new(resource, "v1").expect("a version"),
             scope: InformerScope::Namespace(namespace.into()),
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
@@ -165,11 +165,16 @@ impl SampleWorld {
             ..AccessStatus::default()
         };
         let access = Some(Arc::new(access));
-        let observed =
-            ObservedProfile { access, ..ObservedProfile::new(Arc::new(declared.clone())) };
-        compute(&observed, None, self.clock, &|key| {
-            self.informers.get(key).cloned().unwrap_or_default()
-        })
+        let observed = ObservedProfile {
+            access,
+            ..ObservedProfile::new(
+                Arc::new(declared.clone()),
+                kubewarm_api::manifests::NAMESPACE.into(),
+            )
+        };
+        let informers = |key: &InformerKey| self.informers.get(key).cloned().unwrap_or_default();
+        let live = LiveState { informers: &informers, excess: &|_| None };
+        compute(&observed, None, self.clock, live)
     }
 }
 
@@ -196,7 +201,7 @@ fn target(name: &str, kind: &str, informers: &[InformerKey]) -> ResolvedTarget {
     }
 }
 
-/// A profile that was accepted 10 seconds ago.
+/// A profile that kubewarm accepted 10 seconds ago.
 fn declared(name: &str, generation: i64, targets: Vec<ResolvedTarget>) -> ResolvedProfile {
     let profile = ProfileRef { namespace: "shop".into(), name: name.into() };
     ResolvedProfile {
@@ -226,8 +231,8 @@ fn profile(declared: &ResolvedProfile, status: &CacheProfileStatus) -> serde_jso
     })
 }
 
-/// A profile with three targets. One is warm, and one has an unknown kind. The third is warming up: one of
-/// its informers is refused, one lost its watch, and one gets no answer.
+/// A profile with three targets. One is warm, and one has an unknown kind. The third is warming up:
+/// one of its informers is refused, one lost its watch, and one gets no answer.
 fn warming() -> serde_json::Value {
     let account =
         Identity::ServiceAccount { namespace: "shop".into(), name: "cache-reader".into() };
@@ -257,7 +262,7 @@ fn warming() -> serde_json::Value {
     let widgets = GroupResource::new("example.com", "widgets").expect("a name");
     let unknown =
         ServedResources::default().resolve(&widgets, None).expect_err("nothing is served");
-    // The controller adds the name of the field.
+    // The controller adds the name of the field to this message, so the sample does too.
     let unknown = Refusal { message: format!("targets[widgets].{}", unknown.message), ..unknown };
     let targets = vec![
         target("pods", "Pod", &pods),
@@ -318,7 +323,8 @@ fn the_quick_start_shows_the_output_of_status() {
     const BEFORE: &str = "```text\n$ kubewarm status -n shop\n";
     let now = "2026-03-01T12:00:00Z".parse().expect("a time");
     let format = ReportFormat::Text(TerminalLayout { width: 100, ..TerminalLayout::default() });
-    let drawn = render(&overview(&[checkout()], now), format).expect("it is drawn");
+    let drawn =
+        render(&overview(&[checkout()], "kubewarm-system", now), format).expect("it is drawn");
     let page = fs::read_to_string(in_repository(PAGE)).expect("it is readable");
     let (head, rest) = page.split_once(BEFORE).expect("the sample is there");
     let (shown, tail) = rest.split_once("```\n").expect("it ends");

@@ -1,4 +1,5 @@
-//! The rules of docs/security.md: each has tests, and answers a threat.
+//! Tests the promises of docs/security.md: each has tests, and answers a threat of the threat
+//! model.
 
 use crate::{
     generated::assert_committed,
@@ -62,7 +63,7 @@ fn each_rule_has_a_test_that_exists() {
 /// The beginning of each row of the table in docs/security.md.
 const ROW: &str = "| **Promise ";
 
-/// The names of the rules of docs/security.md, such as `Identity 1`.
+/// The names of the promises in docs/security.md, such as `Identity 1`.
 fn rules(page: &str) -> Vec<&str> {
     let rows = page.lines().filter_map(|line| line.strip_prefix(ROW));
     let named = rows.filter_map(|row| row.split_once(".**"));
@@ -156,7 +157,9 @@ fn every_build_script_was_reviewed() {
     let recipes = makefile.lines().filter(|line| line.starts_with('\t'));
     let checks: Vec<_> = recipes
         .filter(|line| {
-            ["cargo clippy", "cargo doc", "tests/deny.sh"].iter().any(|it| line.contains(it))
+            ["cargo clippy", "cargo doc", "tests/deny.sh"]
+                .iter()
+                .any(|command| line.contains(command))
         })
         .collect();
     assert!(checks.contains(&"\ttests/deny.sh"), "no check uses deny.toml: {checks:?}");
@@ -190,7 +193,7 @@ fn only_functions_with_a_test_attribute_are_tests() {
 
 #[test]
 fn only_the_operator_may_write_statuses() {
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     let mut folders = vec![root().join("deploy"), root().join("charts")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).expect("it is readable") {
@@ -199,23 +202,23 @@ fn only_the_operator_may_write_statuses() {
                 folders.push(path);
             } else if fs::read_to_string(&path).is_ok_and(|text| grants_status(&text)) {
                 let path = path.strip_prefix(root()).expect("found below");
-                found.push(path.to_string_lossy().into_owned());
+                files.push(path.to_string_lossy().into_owned());
             }
         }
     }
-    found.sort();
+    files.sort();
     let expected = [
         "charts/kubewarm/files/operator.yaml",
         "deploy/operator-rbac-namespaces.yaml",
         "deploy/operator-rbac.yaml",
         "deploy/operator.yaml",
     ];
-    assert_eq!(found, expected);
+    assert_eq!(files, expected);
 }
 
-/// Whether a manifest grants access to statuses, by name or with a wildcard.
+/// Whether a manifest grants access to the statuses of profiles, by name or with a wildcard.
 fn grants_status(text: &str) -> bool {
-    // A FlowSchema grants no access.
+    // A FlowSchema names resources too, but grants no access.
     if text.contains("kind: FlowSchema") {
         return false;
     }

@@ -1,4 +1,4 @@
-//! `docs/security-tests.md`: the tests of each promise of docs/security.md.
+//! Generates `docs/security-tests.md`: the tests of each promise of docs/security.md.
 
 use std::fmt::Write as _;
 
@@ -10,16 +10,17 @@ This list names the tests that fail without a promise of [security](security.md)
 
 ";
 
-/// Blocks of a promise and one to three tests, each as `file name`, in the order of docs/security.md.
+/// One block for each promise: its name, and one to three tests as `file name`. The blocks have the
+/// order of docs/security.md.
 const TESTS: &str = "\
 Identity 1
 crates/kubewarm-client/src/account/tests.rs a_client_without_credentials_contains_none_of_the_operators
 crates/kubewarm-client/src/account/tests.rs an_account_has_one_client_until_its_last_handle_is_dropped
-tests/e2e/identity.rs an_administrators_certificate_gives_no_account_its_permissions
+tests/e2e/cases/access/identity.rs an_administrators_certificate_gives_no_account_its_permissions
 
 Identity 2
-tests/e2e/identity.rs the_permissions_of_the_account_decide_in_every_namespace
-tests/e2e/identity.rs a_recreated_account_has_a_new_token_and_its_own_rights
+tests/e2e/cases/access/identity.rs the_permissions_of_the_account_decide_in_every_namespace
+tests/e2e/cases/access/identity.rs a_recreated_account_has_a_new_token_and_its_own_rights
 src/controller/tests/accounts.rs only_profiles_with_the_same_account_share_informers
 
 Identity 3
@@ -32,19 +33,19 @@ crates/kubewarm-client/src/account/tests.rs a_client_without_credentials_contain
 crates/kubewarm-api/src/manifests/permissions/tests.rs with_an_account_the_operator_may_only_mint_its_tokens
 
 Names 1
-tests/e2e/manifests.rs invalid_profiles_are_refused_with_the_message_that_their_file_names
+tests/e2e/cases/profiles/manifests.rs invalid_profiles_are_refused_with_the_message_that_their_file_names
 crates/kubewarm-api/src/model/resource.rs names_that_would_change_the_path_are_rejected
 crates/kubewarm-cache/src/informer/requests/request_builder.rs selectors_cannot_add_parameters
 
 Names 2
-crates/kubewarm-api/src/manifests/permissions/hostile.rs no_string_of_a_profile_changes_its_parsed_manifests
-crates/kubewarm-api/src/manifests/permissions/hostile.rs the_hostile_profiles_cover_every_string_of_the_spec
+crates/kubewarm-api/src/manifests/permissions/hostile_tests.rs no_string_of_a_profile_changes_its_parsed_manifests
+crates/kubewarm-api/src/manifests/permissions/hostile_tests.rs the_hostile_profiles_cover_every_string_of_the_spec
 src/commands/rbac/tests.rs no_string_in_a_profile_changes_the_printed_manifests
 
 Secrets 1
 crates/kubewarm-cache/src/informer/requests/request_builder.rs the_payload_of_secrets_is_requested_only_with_sensitive_data_allow
-tests/e2e/secrets.rs the_key_names_of_secrets_are_served_only_with_secret_data_allow
-tests/e2e/secrets.rs no_output_of_kubewarm_contains_the_payload_of_a_secret
+tests/e2e/cases/access/secrets.rs the_key_names_of_secrets_are_served_only_with_secret_data_allow
+tests/e2e/cases/access/secrets.rs no_output_of_kubewarm_contains_the_payload_of_a_secret
 
 Sharing 1
 src/controller/tests/sharing.rs profiles_of_different_namespaces_share_no_informer
@@ -56,14 +57,14 @@ crates/kubewarm-cache/src/store/dictionary_group.rs the_size_of_a_store_reveals_
 crates/kubewarm-cache/src/store/dictionary_group.rs only_stores_of_one_profile_namespace_and_identity_share_a_dictionary
 
 Authors 1
-tests/e2e/authors.rs only_users_who_may_impersonate_an_account_can_name_it
+tests/e2e/cases/access/authors.rs only_users_who_may_impersonate_an_account_can_name_it
 crates/kubewarm-client/src/account_policy.rs only_a_bound_policy_that_denies_is_reported_as_enforced
 src/status/tests/accounts.rs a_profile_reports_that_no_policy_checks_its_author
 
 Authors 2
 tests/repository/security.rs only_the_operator_may_write_statuses
-tests/e2e/rbac.rs a_status_that_grants_more_than_the_spec_needs_is_not_to_be_applied
-tests/e2e/rbac.rs the_difference_names_gains_and_losses_and_sets_the_exit_code
+tests/e2e/cases/cli/rbac.rs a_status_that_grants_more_than_the_spec_needs_is_not_to_be_applied
+tests/e2e/cases/cli/rbac.rs the_difference_names_gains_and_losses_and_sets_the_exit_code
 
 Authors 3
 src/commands/rbac/tests.rs profiles_are_granted_to_a_named_operator_only
@@ -72,7 +73,7 @@ src/commands/cache/mod.rs a_server_or_ca_from_a_namespace_that_the_user_did_not_
 
 Least privilege 1
 src/access/check_schedule/tests/mod.rs excess_is_what_no_profile_of_the_identity_needs
-tests/e2e/rules.rs removing_any_rule_of_the_manifests_breaks_exactly_its_informers
+tests/e2e/cases/access/rules.rs removing_any_rule_of_the_manifests_breaks_exactly_its_informers
 crates/kubewarm-api/src/manifests/permissions/tests.rs a_target_that_selects_one_name_needs_a_rule_for_that_name_only
 
 Least privilege 2
@@ -93,7 +94,7 @@ tests/image/materials.rs every_crate_that_is_linked_stands_there_with_its_sum_an
 Blocking 1
 src/access/check_schedule/tests/mod.rs a_thousand_accounts_detect_lost_access_within_thirty_seconds
 tests/protocol/blocked.rs a_loss_ends_the_watch_and_drops_the_store_unless_a_profile_says_serve_stale
-tests/e2e/blocked.rs a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds
+tests/e2e/cases/access/blocked.rs a_binding_deleted_during_a_watch_blocks_the_informer_within_30_seconds
 
 Blocking 2
 tests/protocol/unverified.rs an_unchecked_informer_is_blocked_and_resumes_from_its_version_after_a_check
@@ -101,23 +102,23 @@ src/access/check_schedule/tests/mod.rs a_throttled_account_becomes_unverified_an
 src/access/access_state/tests/age.rs a_sign_of_lost_access_shortens_the_time_to_confirm_it_to_30_seconds
 
 Shares 1
-tests/e2e/tenants.rs a_tenant_that_requests_everything_delays_no_other_tenant
+tests/e2e/cases/access/tenants.rs a_tenant_that_requests_everything_delays_no_other_tenant
 crates/kubewarm-cache/src/informer/requests/list_slots.rs a_namespace_cannot_exceed_its_limit_of_list_slots
-src/app/namespace_buckets.rs requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_no_others
+src/app/namespace_buckets_tests.rs requests_of_a_namespace_stay_within_its_limits_and_delay_no_checks_and_no_others
 
 Shares 2
-src/controller/admission/tests.rs the_101st_profile_of_a_namespace_is_left_out
-src/controller/admission/tests.rs a_last_valid_spec_counts_like_other_specs
-tests/e2e/quota.rs profiles_beyond_the_namespace_limit_are_reported_and_affect_no_other_namespace
+src/controller/quota/tests.rs the_101st_profile_of_a_namespace_is_left_out
+src/controller/quota/tests.rs a_last_valid_spec_counts_like_other_specs
+tests/e2e/cases/profiles/quota.rs profiles_beyond_the_namespace_limit_are_reported_and_affect_no_other_namespace
 
 Shares 3
-tests/e2e/limits.rs idle_informers_stay_within_the_namespace_quota_and_do_not_delay_the_start
-src/controller/admission/tests.rs profiles_beyond_half_of_the_memory_for_stores_are_left_out
-tests/e2e/limits.rs a_namespace_beyond_its_quota_does_not_affect_others
+tests/e2e/cases/profiles/limits.rs idle_informers_stay_within_the_namespace_quota_and_do_not_delay_the_start
+src/controller/quota/tests.rs profiles_beyond_half_of_the_memory_for_stores_are_left_out
+tests/e2e/cases/profiles/limits.rs a_namespace_beyond_its_quota_does_not_affect_others
 
 Silence 1
-tests/e2e/tenants.rs a_status_reveals_nothing_that_its_reader_may_not_see
-tests/e2e/access_checks.rs each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_printed_yaml
+tests/e2e/cases/access/tenants.rs a_status_reveals_nothing_that_its_reader_may_not_see
+tests/e2e/cases/access/access_checks.rs each_missing_rule_is_named_breaks_only_its_informer_and_is_fixed_by_the_printed_yaml
 src/status/within_limits.rs the_message_does_not_reveal_the_operators_memory_numbers
 
 Silence 2
@@ -128,7 +129,7 @@ src/server/readyz.rs only_a_loopback_peer_sees_the_missing_informers
 Silence 3
 tests/chart/helm_test.rs helm_test_passes_on_a_healthy_release_and_fails_without_a_leader
 src/server/admin.rs without_reviews_only_loopback_peers_read_metrics
-tests/e2e/callers.rs metrics_are_served_to_callers_that_the_api_server_authorizes
+tests/e2e/cases/access/callers.rs metrics_are_served_to_callers_that_the_api_server_authorizes
 
 Callers 1
 crates/kubewarm-serve/src/server/watch_session.rs a_watch_ends_when_its_last_positive_review_is_30_seconds_old
@@ -138,11 +139,11 @@ crates/kubewarm-serve/src/callers/caller_digest.rs different_reviews_have_differ
 Callers 2
 crates/kubewarm-client/src/connection/tests.rs a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_never_both
 crates/kubewarm-serve/src/callers/tests/mod.rs no_review_authorizes_a_request_with_impersonation_headers
-tests/e2e/reads.rs access_is_decided_with_the_callers_own_token
+tests/e2e/cases/reads/answers.rs access_is_decided_with_the_callers_own_token
 
 Callers 3
 crates/kubewarm-serve/src/callers/tests/quotas.rs a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens
-tests/e2e/abuse/unauthenticated.rs unauthenticated_connections_block_no_reader_and_use_little_memory
+tests/e2e/cases/reads/abuse/unauthenticated.rs unauthenticated_connections_block_no_reader_and_use_little_memory
 crates/kubewarm-serve/src/server/tests/permits.rs bytes_held_by_slow_users_are_released_for_a_fifth
 
 Callers 4
@@ -151,14 +152,14 @@ src/app/reads.rs a_token_with_kubewarms_audience_is_sent_to_no_other_server
 crates/kubewarm-client/src/connection/tests.rs reviews_share_no_connection_with_the_operators_own_requests
 
 Callers 5
-tests/e2e/certificates.rs a_certificate_identifies_the_reader_and_no_header_does
+tests/e2e/cases/access/certificates.rs a_certificate_identifies_the_reader_and_no_header_does
 crates/kubewarm-serve/src/callers/identity/client_ca.rs a_ca_outside_its_validity_accepts_no_certificate
 crates/kubewarm-serve/src/callers/identity/client_ca.rs only_a_certificate_that_may_sign_client_certificates_is_a_ca
 
 Callers 6
 crates/kubewarm-serve/src/callers/tests/mod.rs a_decision_about_all_names_never_answers_a_named_get
 crates/kubewarm-serve/src/callers/tests/all_names.rs without_permission_for_all_names_each_name_is_reviewed
-tests/e2e/all_names.rs a_reader_of_all_names_needs_one_review_and_others_get_only_their_names
+tests/e2e/cases/access/all_names.rs a_reader_of_all_names_needs_one_review_and_others_get_only_their_names
 
 Forwarding 1
 crates/kubewarm-serve/src/server/forward/tests/mod.rs a_forwarded_request_has_the_callers_credentials_and_none_of_the_operator
@@ -187,18 +188,18 @@ crates/kubewarm-serve/src/server/tests/broken.rs a_panic_ends_only_its_http1_con
 
 Terminals 1
 src/commands/report/tests.rs control_characters_in_a_report_are_escaped
-src/commands/target/tests.rs control_characters_in_problems_of_a_target_are_escaped
-tests/e2e/command_line.rs status_exits_by_readiness_and_cannot_steer_a_terminal
+src/commands/target_report/tests.rs control_characters_in_problems_of_a_target_are_escaped
+tests/e2e/cases/cli/command_line.rs status_exits_by_readiness_and_cannot_steer_a_terminal
 
 Reads 1
 crates/kubewarm-serve/src/reads/authorized_scope.rs a_get_reads_the_object_of_its_access_review
-tests/e2e/request_info.rs access_reviews_have_the_attributes_that_the_api_server_authorizes
-tests/e2e/request_info.rs a_kind_with_the_plural_name_namespaces_is_read_in_the_reviewed_namespace
+tests/e2e/cases/reads/request_info.rs access_reviews_have_the_attributes_that_the_api_server_authorizes
+tests/e2e/cases/reads/request_info.rs a_kind_with_the_plural_name_namespaces_is_read_in_the_reviewed_namespace
 
 Reads 2
 crates/kubewarm-serve/src/reads/covering_informers/tests.rs an_informer_answers_only_requests_that_it_wholly_contains
 crates/kubewarm-cache/src/store/event_log_follower/tests.rs a_later_follower_never_receives_purged_changes
-tests/e2e/reads.rs reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list
+tests/e2e/cases/reads/answers.rs reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list
 
 TLS 1
 crates/kubewarm-client/src/connection/tests.rs a_kubeconfig_that_skips_tls_verification_is_refused
@@ -213,7 +214,7 @@ crates/kubewarm-serve/src/certificate/mod.rs a_changed_pair_is_used_and_a_broken
 TLS 3
 src/commands/cache/authority.rs a_key_next_to_the_certificates_is_not_copied
 src/commands/kubeconfig.rs only_the_owner_can_read_a_kubeconfig_and_only_overwrite_replaces_it
-tests/e2e/clients/mod.rs clients_read_from_the_cache_unchanged
+tests/e2e/cases/reads/clients/mod.rs clients_read_from_the_cache_unchanged
 
 TLS 4
 src/server/listen/tests.rs with_a_certificate_the_admin_address_serves_https_only_with_the_same_limits
@@ -236,7 +237,8 @@ pub(crate) struct TestPath {
     pub(crate) name: &'static str,
 }
 
-/// A line without a test's name becomes a test without a name, which no file has.
+/// Parses [`TESTS`]. A line without a test's name becomes a test with an empty name, which no file
+/// contains, so the test of this list fails.
 pub(crate) fn tested_promises() -> Vec<TestedPromise> {
     let test = |line: &'static str| {
         let (file, name) = line.split_once(' ').unwrap_or((line, ""));

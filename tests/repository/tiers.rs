@@ -52,7 +52,7 @@ fn programs() -> Vec<String> {
 fn program(path: &Path) -> Option<String> {
     let is_file = path.extension().is_some_and(|extension| extension == "rs");
     let is_program = is_file || path.join("main.rs").is_file();
-    // Go modules and packages of the workspace are no test programs.
+    // Folders of Go modules and of packages of the workspace are no test programs.
     let is_other = [PathBuf::from("go.mod"), PathBuf::from("Cargo.toml")];
     let is_other = is_other.iter().any(|file| path.join(file).exists());
     let name = path.file_stem()?.to_string_lossy().into_owned();
@@ -74,7 +74,8 @@ fn each_test_program_is_in_exactly_one_tier() {
     assert!(tiers.is_empty(), "programs that are not in exactly one tier: {tiers:?}");
 }
 
-/// The Makefile selects the tests of `e2e` for two tiers by their path.
+/// The Makefile splits the tests of `e2e` into two tiers by their path: tests in `slow` run only
+/// with `make test-all`.
 #[test]
 fn the_end_to_end_tests_are_split_by_path() {
     let makefile = makefile();

@@ -1,4 +1,5 @@
-//! Each type has a name of its own, so that a search or a stack trace leads to one definition.
+//! Tests that no two types have the same name, so that a search or a stack trace leads to one
+//! definition.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -16,7 +17,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("Outcome", "the return type of tests in a test program; no other program can use it"),
 ];
 
-/// Names of the standard library and of Kubernetes that a reader would take for those types.
+/// Names that no type may have, because a reader would take it for the type of the standard library
+/// or of Kubernetes.
 const TAKEN: &[&str] = &[
     "Context", "Error", "Event", "Object", "Option", "Ordering", "Path", "Request", "Response",
     "Result", "Status", "String",
@@ -33,7 +35,7 @@ struct Definition<'a> {
 
 /// The structs, enums, unions, traits and aliases of a file, without associated types.
 fn definitions(text: &str) -> Vec<Definition<'_>> {
-    let mut found = Vec::new();
+    let mut definitions = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let indented = line.starts_with(' ');
         let code = line.trim_start();
@@ -53,13 +55,13 @@ fn definitions(text: &str) -> Vec<Definition<'_>> {
             _ => false,
         };
         let name = words.next().filter(|name| name.starts_with(char::is_uppercase));
-        // The derive macro of strum defines a type for the variants' names.
+        // strum's derive macro also defines a type, whose name is in `name(…)` of an attribute.
         let discriminants = code.strip_prefix("name(").and_then(|rest| rest.strip_suffix("),"));
         if let Some(name) = name.filter(|_| is_type).or(discriminants) {
-            found.push(Definition { name, line: at + 1 });
+            definitions.push(Definition { name, line: at + 1 });
         }
     }
-    found
+    definitions
 }
 
 fn is_read(path: &Path) -> bool {
@@ -70,25 +72,25 @@ fn is_read(path: &Path) -> bool {
 /// The definitions of all crates by name, each as `file:line`.
 fn by_name() -> BTreeMap<String, Vec<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut found = BTreeMap::<String, Vec<String>>::new();
+    let mut places = BTreeMap::<String, Vec<String>>::new();
     let paths: Vec<PathBuf> =
         ROOTS.iter().flat_map(|folder| files(&root.join(folder), is_read)).collect();
     for path in paths {
         let text = fs::read_to_string(&path).expect("the file is text");
         let path = path.strip_prefix(root).expect("found below the root").display().to_string();
         for Definition { name, line } in definitions(&text) {
-            found.entry(name.to_owned()).or_default().push(format!("{path}:{line}"));
+            places.entry(name.to_owned()).or_default().push(format!("{path}:{line}"));
         }
     }
-    found
+    places
 }
 
 #[test]
 fn each_type_name_is_used_once() {
-    let found = by_name();
-    assert!(found.len() > 900, "only {} types were found", found.len());
+    let places = by_name();
+    assert!(places.len() > 900, "only {} types were found", places.len());
     let is_allowed = |name: &str| ALLOWED.iter().any(|(allowed, _)| *allowed == name);
-    let used_twice: Vec<_> = found
+    let used_twice: Vec<_> = places
         .iter()
         .filter(|(name, places)| places.len() > 1 && !is_allowed(name))
         .map(|(name, places)| format!("{name}: {}; give each a name of its own", places.join(", ")))
@@ -96,16 +98,17 @@ fn each_type_name_is_used_once() {
     assert!(used_twice.is_empty(), "{}", used_twice.join("\n"));
     let unneeded: Vec<_> = ALLOWED
         .iter()
-        .filter(|(name, _)| found.get(*name).is_none_or(|places| places.len() < 2))
+        .filter(|(name, _)| places.get(*name).is_none_or(|places| places.len() < 2))
         .collect();
     assert!(unneeded.is_empty(), "these names are unique: {unneeded:?}");
 }
 
 #[test]
 fn no_type_outside_of_tests_has_a_name_of_the_standard_library() {
-    let found = by_name();
+    let places = by_name();
     let is_test = |place: &String| place.starts_with("tests/");
-    let of_programs = |name: &&&str| found.get(**name).is_some_and(|it| !it.iter().all(is_test));
+    let of_programs =
+        |name: &&&str| places.get(**name).is_some_and(|places| !places.iter().all(is_test));
     let taken: Vec<_> = TAKEN.iter().filter(of_programs).collect();
     assert!(taken.is_empty(), "{taken:#?}");
 }
@@ -116,6 +119,6 @@ fn definitions_are_found_in_every_form() {
                 pub unsafe trait Six {\n    type Seven;\n}\ntype Eight = u8;\nfn f() {\n    struct Nine;\n}\n\
                 #[cfg(test)]\nmod tests {\n    struct Ten;\n}\npub union Eleven {}\n    name(Twelve),\n\
                 const TEXT: &str = \"struct Thirteen\";\nlet type_ = Fourteen;\n";
-    let names: Vec<_> = definitions(text).into_iter().map(|found| found.name).collect();
+    let names: Vec<_> = definitions(text).into_iter().map(|definition| definition.name).collect();
     assert_eq!(names, ["One", "Two", "Six", "Eight", "Nine", "Ten", "Eleven", "Twelve"]);
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kubewarm::controller::{Controller, ControllerDependencies, OperatorLimits, ProfileAdmission};
+use kubewarm::controller::{Controller, ControllerDependencies, OperatorLimits, ProfileQuota};
 use kubewarm::forecast::Forecaster;
 use kubewarm::metrics::{BuildInfo, MetricsRegistry};
 use kubewarm_api::model::{
     AccountPolicyEnforcement, InformerKey, ListPolicy, OperatorScope, WatchedNamespaces,
 };
-use kubewarm_cache::informer::{InformerRegistry, InformerReports, InformerTiming, RegistryLimits};
+use kubewarm_cache::informer::{InformerHandles, InformerRegistry, InformerTiming, RegistryLimits};
 use kubewarm_cache::store::{StoreCatalog, StoreReader};
 use kubewarm_client::{ApiServerConnection, Discovery, NamespaceBuckets};
 use tokio::sync::watch;
@@ -18,18 +18,20 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::contents::{difference, held, listed, states};
+use crate::contents::{difference, listed, read_store, states};
 use crate::operator::NAMESPACE;
 use crate::world::Failure;
 use crate::writers::KINDS;
 
-/// An edited CRD is noticed within a minute, and lists wait for free slots.
+/// Timeout until stores equal the API server's lists. Informers notice an edited CRD within a
+/// minute, and their lists wait for free slots.
 const EQUAL: Duration = Duration::from_mins(2);
 
-/// An engine that follows the profiles of a cluster and writes nothing.
+/// An engine (informers, stores and controller) that follows the profiles of a cluster and writes
+/// nothing to it.
 pub(crate) struct SoakEngine {
     catalog: StoreCatalog,
-    reports: InformerReports,
+    reports: InformerHandles,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -56,7 +58,7 @@ impl SoakEngine {
             authors: watch::channel(AccountPolicyEnforcement::Enforced).1,
             limits: OperatorLimits::default(),
             lists: ListPolicy::default(),
-            admission: ProfileAdmission::new(NAMESPACE.into(), OperatorLimits::default()),
+            quota: ProfileQuota::new(NAMESPACE.into(), OperatorLimits::default()),
         };
         let operator = metrics.operator().clone();
         let started = Instant::now();
@@ -74,12 +76,13 @@ impl SoakEngine {
     /// The informers of the kinds that the test writes, and their stores.
     pub(crate) fn informers(&self) -> Vec<(InformerKey, StoreReader)> {
         let all = self.catalog.usage().into_iter().map(|(key, _)| key);
-        let written = all.filter(|key| KINDS.iter().any(|it| it.plural == key.resource.resource()));
+        let written =
+            all.filter(|key| KINDS.iter().any(|kind| kind.plural == key.resource.resource()));
         written.filter_map(|key| self.catalog.reader(&key).map(|table| (key, table))).collect()
     }
 
-    /// Waits until `wanted` informers exist and each store equals the API server's list. Returns the number
-    /// of objects.
+    /// Waits until `wanted` informers exist and each store equals the API server's list. Returns
+    /// the number of objects.
     pub(crate) async fn compare(&self, client: &Client, wanted: usize) -> Result<usize, Failure> {
         let deadline = Instant::now() + EQUAL;
         loop {
@@ -102,11 +105,11 @@ impl SoakEngine {
         let mut objects = 0;
         for (key, table) in informers {
             let expected = listed(client, &path(&key)).await?;
-            let held = held(&table)?;
-            if held != expected {
-                return Err(format!("{key}: {}", difference(&expected, &held)).into());
+            let contents = read_store(&table)?;
+            if contents != expected {
+                return Err(format!("{key}: {}", difference(&expected, &contents)).into());
             }
-            objects += held.len();
+            objects += contents.len();
         }
         Ok(objects)
     }
@@ -120,9 +123,9 @@ impl SoakEngine {
 
 /// The path of an informer's list.
 fn path(key: &InformerKey) -> String {
-    let of = key.scope.namespace().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
+    let place = key.scope.namespace().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
     let labels: String =
         form_urlencoded::byte_serialize(key.labels.to_string().as_bytes()).collect();
     let resource = &key.resource;
-    format!("{}{of}/{}?labelSelector={labels}", resource.api_path(), resource.resource())
+    format!("{}{place}/{}?labelSelector={labels}", resource.api_path(), resource.resource())
 }

@@ -1,29 +1,30 @@
-//! Writes objects for `SOAK_MINUTES` minutes while the API server restarts and freezes and profiles are
-//! edited. In the end every store must equal a list, and the operator must not have grown.
+//! Writes objects for `SOAK_MINUTES` minutes, while the API server restarts and freezes and
+//! profiles are edited. In the end, every store must equal a list, and the operator must not use
+//! more resources than before.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 
-#[path = "../e2e/authorizer.rs"]
+#[path = "../e2e/support/authorizer.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod authorizer;
-#[path = "../e2e/client.rs"]
+#[path = "../e2e/support/client.rs"]
 mod client;
-#[path = "../e2e/contents.rs"]
+#[path = "../e2e/support/contents.rs"]
 mod contents;
 mod engine;
-#[path = "../e2e/figures.rs"]
+#[path = "../e2e/support/figures.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod figures;
-#[path = "../e2e/operator.rs"]
+#[path = "../e2e/support/operator.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod operator;
-#[path = "../e2e/pool.rs"]
+#[path = "../e2e/support/pool.rs"]
 mod pool;
 mod scene;
-#[path = "../e2e/world.rs"]
+#[path = "../e2e/support/world.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod world;
-#[path = "../e2e/writers.rs"]
+#[path = "../e2e/support/writers.rs"]
 #[expect(dead_code, reason = "the end-to-end tests use the rest")]
 mod writers;
 
@@ -44,10 +45,10 @@ use crate::scene::{Figures, NAMESPACES, SoakFixture};
 use crate::world::{Failure, Outcome};
 use crate::writers::write;
 
-/// The number of concurrent writers. More writers would only measure the API server.
+/// The number of concurrent writers. With more writers, the test would only measure the API server.
 const WRITERS: usize = 4;
 const MINUTE: Duration = Duration::from_mins(1);
-/// The time in each minute in which objects are written.
+/// The time in each round of a minute in which writers write objects.
 const WRITING: Duration = Duration::from_secs(40);
 
 #[tokio::main]

@@ -1,4 +1,5 @@
-//! The cluster of the soak test: its profiles, its disturbances and the operator's resource use.
+//! The cluster of the soak test: its profiles, the disturbances of its API server, and the
+//! operator's resource use.
 
 use std::fmt;
 use std::path::Path;
@@ -11,21 +12,24 @@ use crate::writers::KINDS;
 
 /// The namespaces in which objects are written.
 pub(crate) const NAMESPACES: [&str; 4] = ["soak-0", "soak-1", "soak-2", "soak-3"];
-/// After a restart of the API server, every informer is checked or relisted, a few at a time.
+/// The time after a restart of the API server in which every informer is checked or relists, a few
+/// at a time.
 const SETTLED: Duration = Duration::from_mins(2);
 /// The time for which the API server is frozen. It is shorter than the clients' request timeout.
 const FROZEN: Duration = Duration::from_secs(15);
-/// Each request in progress has a socket and a task, and the pool keeps some connections open.
+/// How many files and tasks more than before are no leak: each request in progress has a socket and
+/// a task, and the pool keeps some connections open.
 const PASSING: usize = 8;
 
 /// The cluster and the operator.
 pub(crate) struct SoakFixture {
-    // Dropped first, so that the operator ends before the control plane.
+    // The operator is the first field, so that it ends before the control plane.
     operator: Operator,
     world: World,
 }
 
-/// The content of each namespace's profile, in addition to the permanent profile.
+/// What a round makes of the profile `edited` in each namespace. The permanent profile stays the
+/// same.
 #[derive(Clone, Copy)]
 enum Edit {
     /// Some of the namespace's leases.
@@ -65,12 +69,13 @@ impl SoakFixture {
 
     /// The number of informers with the edit of a round, or at rest without one.
     pub(crate) fn expected_informers(round: Option<usize>) -> usize {
-        // The informer of all parts is the additional one.
+        // The permanent profile has one informer for each kind and namespace, and one more for all
+        // parts of the cluster.
         let resident = KINDS.len() * NAMESPACES.len() + 1;
         match round.map(Edit::of) {
             Some(Edit::Gone) => resident,
-            // The profile of each namespace has one informer. It is not shared, because the permanent
-            // profile is in another namespace.
+            // The profile `edited` of each namespace has one informer of its own. Informers are not
+            // shared across namespaces, and the permanent profile is in another namespace.
             None => resident + NAMESPACES.len(),
             Some(Edit::Leases | Edit::Parts) => resident + 2 * NAMESPACES.len(),
         }
@@ -99,7 +104,8 @@ impl SoakFixture {
                 }
             }
         }
-        // The period differs from the edits' period, so that all combinations occur.
+        // This period (4 rounds) differs from the period of the edits (3 rounds), so that all
+        // combinations occur.
         match round % 4 {
             0 => cluster.apiserver().restart()?,
             1 => {
@@ -123,14 +129,16 @@ impl SoakFixture {
         self.declare("{targets: [{name: settings, resource: configmaps}]}")?;
         let wanted = Self::expected_informers(None);
         eventually(SETTLED, || {
-            let mut found = informers(&self.operator)?;
-            found.retain(|informer| KINDS.iter().any(|kind| informer["resource"] == kind.plural));
-            let count = found.len();
-            found.retain(|informer| informer["state"] != "Watching");
-            if count == wanted && found.is_empty() {
+            let mut informers = informers(&self.operator)?;
+            informers
+                .retain(|informer| KINDS.iter().any(|kind| informer["resource"] == kind.plural));
+            let count = informers.len();
+            informers.retain(|informer| informer["state"] != "Watching");
+            if count == wanted && informers.is_empty() {
                 return Ok(());
             }
-            Err(format!("{count} informers instead of {wanted}, not watching: {found:#?}").into())
+            Err(format!("{count} informers instead of {wanted}, not watching: {informers:#?}")
+                .into())
         })?;
         let ready = ["wait", "--for=condition=Ready", "cprof", "--all", "-A", "--timeout=120s"];
         self.world.cluster.run(ready)?;
@@ -175,8 +183,8 @@ impl fmt::Display for Figures {
 }
 
 impl Figures {
-    /// Compares the last figures with the figures after a third of the time, when allocators and pools have
-    /// grown to their size.
+    /// Compares the last figures with the figures after a third of the time. By then, allocators
+    /// and pools have grown to their size, so later growth is a leak.
     pub(crate) fn judge(all: &[Self]) -> Outcome {
         let (Some(before), Some(end)) = (all.get(all.len() / 3), all.last()) else {
             return Err("nothing was measured".into());
@@ -217,7 +225,7 @@ fn resident() -> String {
     profile(NAMESPACE, "resident", &format!("{{targets: [{}, {everywhere}]}}", targets.join(", ")))
 }
 
-/// The CRD of parts. A default changes all objects without a write.
+/// The CRD of parts. With `has_default`, it has a default that changes all objects without a write.
 fn definition(has_default: bool) -> String {
     let default = if has_default { ", default: red" } else { "" };
     format!(

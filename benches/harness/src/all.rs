@@ -1,4 +1,5 @@
-//! The complete run: both shapes of pods, all rounds, many small informers, and the document.
+//! The complete run: measures all figures of docs/performance.md on both shapes of pods and on many
+//! small informers, and writes the document.
 
 use crate::{
     cluster::Cluster,
@@ -23,7 +24,7 @@ pub struct Plan {
     pub pods: u32,
     /// The number of rounds.
     pub rounds: u32,
-    /// The path of the document.
+    /// The path of the document that the run writes.
     pub out: PathBuf,
 }
 
@@ -31,13 +32,14 @@ pub struct Plan {
 ///
 /// # Errors
 ///
-/// The first thing that failed; the samples until then are kept, [`Programs::samples`].
+/// The first step that failed. The samples until then stay in the file [`Programs::samples`].
 ///
 /// # Cost
 ///
 /// About 80 minutes with 50,000 pods and 3 rounds on two cores.
 pub async fn run(plan: &Plan, programs: &Programs) -> Result<()> {
-    // The bench needs 2,000 watches at the operator and as many at the API server.
+    // Each process inherits this limit. The operator opens up to 2,000 watches at the API server,
+    // and clients open 1,000 watches at either server.
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     ensure!(files.is_none_or(|files| files >= 8192), "too few open files: ulimit -n 8192");
     fs::create_dir_all(&programs.logs)?;
@@ -157,7 +159,8 @@ pub async fn start(rounds: u32, programs: &Programs, samples: &mut Samples) -> R
     let cluster = Cluster::start().await?;
     operator::install(cluster.client(), &programs.kubewarm).await?;
     informers::create_few(cluster.client()).await?;
-    // The first start is not counted, because the API server prepares the kind at its first request.
+    // The first start is not counted, because the API server prepares a kind at the kind's first
+    // request.
     informers::measure_start(&cluster, programs, &mut Samples::default()).await?;
     for _ in 0..rounds {
         informers::measure_start(&cluster, programs, samples).await?;
@@ -182,8 +185,8 @@ pub async fn full_informers(rounds: u32, programs: &Programs, samples: &mut Samp
     Ok(())
 }
 
-/// Measures 2,000 idle informers, on a control plane of its own. It runs once, because it takes over a
-/// minute and varies little.
+/// Measures 2,000 idle informers, on a control plane of its own. It runs once, because it takes
+/// over a minute and varies little.
 ///
 /// # Errors
 ///
@@ -197,8 +200,8 @@ pub async fn idle_informers(programs: &Programs, samples: &mut Samples) -> Resul
     Ok(())
 }
 
-/// Measures what kubewarm costs the API server while no object changes, on a control plane of its own. It runs once,
-/// because it takes ten minutes.
+/// Measures what kubewarm costs the API server while no object changes, on a control plane of its
+/// own. It runs once, because it takes ten minutes.
 ///
 /// # Errors
 ///
@@ -211,8 +214,8 @@ pub async fn at_rest(programs: &Programs, samples: &mut Samples) -> Result<()> {
     rest::measure(&cluster, programs, samples).await
 }
 
-/// Measures what each consistency of reads costs, on a control plane of its own. It runs once, because it takes eight
-/// minutes.
+/// Measures what each consistency of reads costs, on a control plane of its own. It runs once,
+/// because it takes eight minutes.
 ///
 /// # Errors
 ///

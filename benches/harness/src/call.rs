@@ -6,7 +6,8 @@ use http_body_util::BodyExt;
 use kube::{Client, Config, client::Body, config::KubeConfigOptions, config::Kubeconfig};
 use std::path::Path;
 
-/// For clients that it takes for a browser or for curl, the API server indents JSON.
+/// The `User-Agent` of the bench. The API server indents JSON for clients that look like a browser
+/// or curl, which would make the measured responses larger.
 const AGENT: &str = "kubewarm-bench";
 
 /// The format of a request body.

@@ -9,7 +9,8 @@ use tokio::{
     time::timeout,
 };
 
-/// The slowest cache needs about 20 s, so after this time it hangs.
+/// The time limit for one response of a cache. The slowest cache needs about 20 s, so a cache that
+/// needs longer hangs.
 pub const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A process whose cache has synced. Dropping it kills the process.
@@ -26,7 +27,7 @@ impl CacheProcess {
     ///
     /// # Errors
     ///
-    /// If it cannot be started, ends, or prints nothing within `patience`.
+    /// If the process cannot be started, ends, or prints nothing within `patience`.
     pub async fn start<T: DeserializeOwned>(
         name: &str,
         command: &mut Command,
@@ -55,7 +56,7 @@ impl CacheProcess {
         self.answer(PATIENCE).await
     }
 
-    /// Waits until the process ends by itself.
+    /// Waits until the process ends by itself, which is a failure, and returns the error.
     pub(crate) async fn ended(&mut self) -> anyhow::Error {
         let status = self.child.wait().await;
         anyhow!("{} ended: {status:?}; its message is above", self.name)

@@ -93,8 +93,8 @@ impl Cluster {
         Ok(token.to_owned())
     }
 
-    /// Kills the API server and starts it again. Its watch cache is then empty, so it answers a watch from
-    /// an older version with 410.
+    /// Kills the API server and starts it again. Its watch cache is then empty, so it answers a
+    /// watch from an older version with 410.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Reads of stores of several sizes, after a write to another kind: what each consistency waits for, and what it costs
-//! the API server.
+//! Measures reads with each consistency (`Bounded`, `Strict`) from stores of several sizes: how
+//! long a read waits, and which requests kubewarm sends to the API server.
 
 use crate::{
     call::{self, Content},
@@ -25,7 +25,8 @@ use tokio::{
 /// The numbers of objects of the stores, each in a namespace of its own.
 const SIZES: [u32; 3] = [200, 2_000, 50_000];
 const ACCOUNT: &str = "reader";
-/// The Lease that is written.
+/// The Lease that the bench writes. Each write raises the API server's newest version, without an
+/// event for the measured stores, so a strict read must wait for a freshness check.
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kubewarm-system/leases/written";
 /// How long one kind of read of one store is measured, and the maximum number of its reads.
 const LASTS: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ const READS: usize = 500;
 /// The time between two writes while the cluster is busy: 100 writes a second.
 const WRITE_EVERY: Duration = Duration::from_millis(10);
 
-/// A consistency of the profile, and flags of kubewarm.
+/// A measured combination: the consistency of the profile, and flags of kubewarm.
 struct ReadMode {
     name: &'static str,
     consistency: &'static str,
@@ -127,16 +128,18 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// Adds the samples of the table: the worse of an idle and a busy cluster.
+/// Adds the samples that the table of the document shows. Of two values, in an idle and in a busy
+/// cluster, the table shows the worse one.
 fn summarize(samples: &mut Samples) {
     let mut summary = Samples::default();
     for size in SIZES {
         let worse = |mode: &str, value: &str, less: Option<&str>| {
-            let of = |mode: &str, load: &str| {
+            let median = |mode: &str, load: &str| {
                 samples.median(&format!("consistency.{mode}.{load}.{size}.{value}"))
             };
-            let more =
-                |load| Some(of(mode, load)? - less.map_or(Some(0.0), |less| of(less, load))?);
+            let more = |load| {
+                Some(median(mode, load)? - less.map_or(Some(0.0), |less| median(less, load))?)
+            };
             let both = [more("idle"), more("busy")];
             both.into_iter().flatten().max_by(f64::total_cmp).unwrap_or_default()
         };
@@ -157,13 +160,14 @@ fn summarize(samples: &mut Samples) {
 struct MeasuredReads<'a> {
     cluster: &'a Cluster,
     mode: &'static str,
-    /// Whether other kinds are written 100 times a second. Else one write precedes each read.
+    /// Whether the bench writes the Lease 100 times a second. Otherwise it writes the Lease once
+    /// before each read.
     is_busy: bool,
 }
 
 impl MeasuredReads<'_> {
     async fn measure(&self, server: &LoadClient, samples: &mut Samples) -> Result<()> {
-        // An error drops the set, which ends the task too.
+        // If this function returns an error, it drops this set, which ends the writer's task.
         let mut writer = JoinSet::new();
         if self.is_busy {
             writer.spawn(write(self.cluster.client().clone()));
@@ -185,7 +189,7 @@ impl MeasuredReads<'_> {
         (size, kind, path): (u32, &str, &str),
         samples: &mut Samples,
     ) -> Result<()> {
-        // The first read waits for an access review.
+        // The first read is not measured, because it waits for an access review.
         let _rehearsed = server.once(path).await;
         let before = self.requests().await?;
         let (mut seconds, mut refused, began) = (Vec::new(), 0, Instant::now());
@@ -225,7 +229,7 @@ async fn write(client: Client) {
     let mut times = interval(WRITE_EVERY);
     loop {
         times.tick().await;
-        // A refused write is repeated after the next tick.
+        // This code ignores a failed write, because the next tick writes again.
         drop(touch(&client).await);
     }
 }

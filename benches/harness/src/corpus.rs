@@ -15,7 +15,8 @@ pub const APPS: u32 = 200;
 pub enum Shape {
     /// New pods: a long spec, and the API server's default status.
     Plain,
-    /// Running pods: a shorter spec, and conditions, IPs, image digests and timestamps that all differ.
+    /// Running pods: a shorter spec, and conditions, IPs, image digests and timestamps that all
+    /// differ.
     Status,
 }
 
@@ -56,8 +57,8 @@ pub fn app(index: u32) -> String {
 impl Corpus {
     /// The namespace and the name of pod `index`.
     ///
-    /// The pods of an application are spread over all namespaces, so that a list by label cannot profit
-    /// from neighbouring pods.
+    /// The pods of an application are spread over all namespaces, so that a list by label cannot
+    /// profit from neighbouring pods.
     #[must_use]
     pub fn name(self, index: u32) -> (String, String) {
         let app = self.app_of(index);

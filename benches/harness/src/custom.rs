@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 pub const GROUP: &str = "bench.kubewarm.io";
 /// The plural of the custom resource.
 pub const PLURAL: &str = "workloads";
-/// The number of objects. A list of them takes more than a millisecond, and their creation some seconds.
+/// The number of objects: enough that a list of them takes more than a millisecond, but few enough
+/// that their creation takes only some seconds.
 const COUNT: u32 = 5_000;
 
 /// The path of a list of all objects.

@@ -1,4 +1,5 @@
-//! Measures the lower bound: receives all pods with each list method and drops them.
+//! Measures the lower bound of a first list: receives all pods with each list method and drops
+//! them.
 
 use crate::{call, usage::Usage};
 use anyhow::{Context, Result, bail, ensure};
@@ -9,7 +10,8 @@ use kubewarm_wire::protobuf::{FieldHead, ListHead, ListMeta, METADATA, ProtobufE
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// kubewarm's `Accept` header for built-in kinds, so that the API server does the same work.
+/// kubewarm's `Accept` header for built-in kinds. A drain sends the same header, so that the API
+/// server does the same work for both.
 const ACCEPT: &str = "application/vnd.kubernetes.protobuf,application/json";
 /// The annotation of the bookmark that ends a streaming list.
 const END: &[u8] = b"k8s.io/initial-events-end";
@@ -20,11 +22,12 @@ const PODS: &str = "/api/v1/pods";
 pub enum Strategy {
     /// One complete list.
     Whole,
-    /// `sendInitialEvents`.
+    /// A streaming list: a watch with `sendInitialEvents`.
     Streaming,
     /// Pages of 500.
     Paged,
-    /// The method that kubewarm chooses. It cannot be drained.
+    /// The method that kubewarm itself chooses. `drain` rejects this value, because a drain makes
+    /// no choice.
     Auto,
 }
 
@@ -85,8 +88,8 @@ async fn streaming(client: &Client) -> Result<u64> {
     bail!("the streaming list ended after {received} bytes without its end bookmark")
 }
 
-/// Finds the end of a streaming list, also across two chunks. It copies only bytes at the border of two
-/// chunks, so that it does not slow down the drain.
+/// Finds the end of a streaming list, also across two chunks. It copies only bytes at the border of
+/// two chunks, so that it does not slow down the drain.
 #[derive(Debug, Default)]
 pub(crate) struct EndBookmarkFinder(Vec<u8>);
 
@@ -119,7 +122,8 @@ async fn paged(client: &Client) -> Result<u64> {
         while let Some(chunk) = body.next().await {
             let chunk = chunk?;
             received += chunk.len() as u64;
-            // The metadata of a list come before its items.
+            // Keeps only the first bytes, because the metadata of a list, with the continue token,
+            // come before its items.
             if head.len() < 2048 {
                 head.extend_from_slice(&chunk);
             }
@@ -141,7 +145,8 @@ fn continue_token(list: &[u8]) -> Result<Option<String>> {
     Ok((!next.is_empty()).then(|| next.to_owned()))
 }
 
-/// The value at the start of `bytes`, and the bytes behind it. `parse` needs exactly the value's bytes.
+/// The value at the start of `bytes`, and the bytes behind it. `parse` needs exactly the value's
+/// bytes.
 fn first<'a, T>(
     bytes: &'a [u8],
     parse: impl Fn(&'a [u8]) -> Result<Option<T>, ProtobufError>,

@@ -9,13 +9,14 @@ pub enum Source {
     Median(&'static str, f64),
     /// The median ratio of two samples.
     Ratio(&'static str, &'static str),
-    /// The median ratio of the first two samples, divided by that of the last two. The second sample of each pair
-    /// is a control: the same work in the same minutes. It removes the machine's drift between two parts of a run.
+    /// The median ratio of the first two samples, divided by that of the last two. The second
+    /// sample of each pair is a control: the same work in the same minutes. It removes the
+    /// machine's drift between two parts of a run.
     RatioOfRatios([&'static str; 2], [&'static str; 2]),
-    /// The factor between two samples, as the median over the rounds. It is at least 1, whichever of the
-    /// two is larger.
+    /// The factor between two samples, as the median over the rounds. It is at least 1, whichever
+    /// of the two is larger.
     OffBy(&'static str, &'static str),
-    /// The median ratio to the smallest of the three drains.
+    /// The median ratio to the best of the three drains, the lower bound.
     RatioToBestDrain(&'static str),
 }
 
@@ -570,11 +571,11 @@ pub const FIGURES: [Figure; 77] = [
 const fn ratio(
     name: &'static str,
     target: f64,
-    of: &'static str,
+    from: &'static str,
     to: &'static str,
     command: &'static str,
 ) -> Figure {
-    let source = Source::Ratio(of, to);
+    let source = Source::Ratio(from, to);
     Figure { name, target: AtMost(target), target_with_status: None, unit: "", source, command }
 }
 
@@ -624,7 +625,7 @@ const fn milliseconds(
 }
 
 impl Figure {
-    /// The value of the figure, or `None` if a sample is missing.
+    /// The measured value of the figure, or `None` if a sample is missing.
     #[must_use]
     pub fn seen(&self, samples: &Samples) -> Option<f64> {
         match self.source {

@@ -1,4 +1,5 @@
-//! Writes that kubewarm forwards, and the same writes at the API server, of callers that were silent before.
+//! Measures writes that kubewarm forwards, and the same writes at the API server. The callers sent
+//! nothing for 11 s before, so kubewarm has no valid TokenReview of their tokens.
 
 use crate::{
     load,
@@ -15,9 +16,10 @@ use tokio::time::sleep;
 
 /// The number of ServiceAccounts, each with a token and a `ConfigMap` of its own.
 const WRITERS: usize = 24;
-/// Longer than the 10 s for which a token's review counts.
+/// The pause before a write: longer than the 10 s for which a TokenReview counts.
 const SILENCE: Duration = Duration::from_secs(11);
-/// The number of silences before writes in each round. A writer writes at one of the servers after each.
+/// How often each writer is silent in a round. After one silence it writes at kubewarm, after the
+/// other at the API server.
 const TIMES: usize = 2;
 
 /// Measures both servers, `rounds` times.
@@ -40,15 +42,16 @@ pub(crate) async fn measure(
         let (mut direct, mut forwarded) = (Vec::new(), Vec::new());
         for time in 0..TIMES {
             sleep(SILENCE).await;
-            // The first writer only wakes both servers, so that neither is measured idle.
+            // The first writer is not measured. It only wakes both servers, so that neither is
+            // measured idle.
             let (awake, silent) = writers.split_first().context("no writers")?;
             for (at, writer) in silent.iter().enumerate() {
                 awake.write(&awake.api).await?;
-                awake.write(&awake.own).await?;
+                awake.write(&awake.kubewarm).await?;
                 if (at + time) % 2 == 0 {
                     direct.push(writer.write(&writer.api).await?);
                 } else {
-                    forwarded.push(writer.write(&writer.own).await?);
+                    forwarded.push(writer.write(&writer.kubewarm).await?);
                 }
             }
         }
@@ -64,7 +67,7 @@ pub(crate) async fn measure(
 struct SilentWriter {
     path: String,
     api: LoadClient,
-    own: LoadClient,
+    kubewarm: LoadClient,
 }
 
 impl SilentWriter {
@@ -87,7 +90,7 @@ impl SilentWriter {
             writers.push(Self {
                 path: format!("{core}/configmaps/{name}"),
                 api: reading.api.with_token(&token),
-                own: served.client.with_token(&token),
+                kubewarm: served.client.with_token(&token),
             });
             subjects.push(json!({
                 "kind": "ServiceAccount", "name": name, "namespace": operator::NAMESPACE,
@@ -100,10 +103,11 @@ impl SilentWriter {
             },
         });
         load::create(client, &format!("{rbac}/rolebindings"), &binding).await?;
-        // Both servers know each token, and the operator's connections are open.
+        // Both servers know each token after these writes, and the operator's connections are open.
+        // So the measured writes cost neither.
         for writer in &writers {
             writer.write(&writer.api).await?;
-            writer.write(&writer.own).await?;
+            writer.write(&writer.kubewarm).await?;
         }
         Ok(writers)
     }

@@ -17,17 +17,18 @@ use tokio::time::sleep;
 /// The API group of the kinds.
 pub(crate) const GROUP: &str = "informers.bench.kubewarm.io";
 const KINDS: u32 = 20;
-/// Namespaces with objects, which make 200 informers.
+/// The number of namespaces with objects. With 20 kinds, they make 200 informers.
 const FULL: u32 = 10;
-/// Objects of each of these informers.
+/// The number of objects of each of these 200 informers.
 const OBJECTS: u32 = 20;
-/// Namespaces without objects, which make 2,000 informers.
+/// The number of namespaces without objects. With 20 kinds, they make 2,000 informers.
 const IDLE: u32 = 100;
-/// A target can name at most 64 namespaces.
+/// The number of namespaces that one profile names; a target can name at most 64.
 const NAMESPACES_A_PROFILE: u32 = 50;
-/// The time after which lists, status writes and allocators are idle.
+/// The pause before a measurement. After it, lists, status writes and allocators are idle.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Long enough for at least one bookmark per watch.
+/// The duration of the measurement of idle informers, long enough for at least one bookmark of each
+/// watch.
 const IDLE_FOR: Duration = Duration::from_mins(1);
 
 /// Creates the kinds and one namespace with objects, for 20 informers.
@@ -117,8 +118,8 @@ pub async fn measure_full(
     operator::withdraw(client, "full").await
 }
 
-/// Starts the operator without a profile, adds 2,000 informers, and measures their cost while no object
-/// changes.
+/// Starts the operator without a profile, adds 2,000 informers, and measures their cost while no
+/// object changes.
 ///
 /// # Errors
 ///

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-/// The annotation with the time at which the writer sent the update, in nanoseconds since the epoch. Writer
-/// and readers run on one machine and share its clock.
+/// The annotation with the time at which the writer sent the update, in nanoseconds since the
+/// epoch. Writer and readers run on one machine and share its clock.
 pub const WRITTEN_AT: &str = "bench.kubewarm.io/written-at";
 
 /// The response to `lag-stop`.
@@ -47,8 +47,8 @@ impl LagRecorder {
         self.samples.lock().as_ref().map_or(0, |samples| samples.len() as u64)
     }
 
-    /// Records an object that has just become visible. `written_at` is the value of its [`WRITTEN_AT`]
-    /// annotation.
+    /// Records an object that has just become visible. `written_at` is the value of its
+    /// [`WRITTEN_AT`] annotation.
     pub fn seen(&self, written_at: Option<&str>) {
         let now = Timestamp::now().as_nanosecond();
         let Some(written) = written_at.and_then(|text| text.parse::<i128>().ok()) else { return };
@@ -58,7 +58,8 @@ impl LagRecorder {
         }
     }
 
-    /// As [`seen`](Self::seen), for an object in JSON or protobuf. The object is read only between start and stop.
+    /// As [`seen`](Self::seen), for an object in JSON or protobuf. The object is read only between
+    /// start and stop.
     pub fn seen_object(&self, body: &[u8]) {
         if self.samples.lock().is_some() {
             self.seen(written_at(body));

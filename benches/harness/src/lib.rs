@@ -15,8 +15,9 @@
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
-//! Each part also runs alone against the cluster of a kubeconfig: `kubewarm-bench --help`. `kubewarm-bench scale`
-//! measures `kubewarm run` at a scripted server, which has more objects than an API server holds here.
+//! Each part also runs alone against the cluster of a kubeconfig: `kubewarm-bench --help`.
+//! `kubewarm-bench scale` measures `kubewarm run` at a scripted server, which has more objects than
+//! an API server holds here.
 
 pub mod all;
 pub mod call;

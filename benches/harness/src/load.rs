@@ -1,4 +1,5 @@
-//! Creates the pods over 32 connections: a POST for each pod, and a PATCH of its status where it has one.
+//! Creates the pods over 32 connections: a POST for each pod, and a PATCH of its status where it
+//! has one.
 
 use crate::{
     call::{self, Content},
@@ -10,11 +11,12 @@ use http::Method;
 use kube::Client;
 use serde_json::json;
 
-/// The number of concurrent requests, each on its own HTTP/1.1 connection. On two cores, more connections
-/// do not make the server faster.
+/// The number of concurrent requests, each on its own HTTP/1.1 connection. On two cores, more
+/// connections do not make the server faster.
 const CONNECTIONS: usize = 32;
 
-/// Creates namespaces and pods. An existing pod is an error, because the figures need known objects.
+/// Creates namespaces and pods. An existing pod is an error, because the figures need known
+/// objects.
 ///
 /// # Errors
 ///
@@ -54,7 +56,7 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     create(client, "/api/v1/namespaces", &body).await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "default"}});
-    // Where a controller manager runs, it has created the account.
+    // The result is ignored: if a controller manager runs, it has already created the account.
     let _exists =
         create(client, &format!("/api/v1/namespaces/{name}/serviceaccounts"), &account).await;
     Ok(())

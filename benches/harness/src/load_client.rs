@@ -1,6 +1,7 @@
 //! Sends reads over several connections, one after another on each, and measures the responses.
 //!
-//! It uses one thread and HTTP/1.1 and decodes nothing, so that it measures the server and not itself.
+//! It uses one thread and HTTP/1.1 and decodes nothing, so that it measures the server and not
+//! itself.
 
 use crate::{drain::EndBookmarkFinder, quantile::quantile};
 use anyhow::{Context, Result, ensure};
@@ -31,7 +32,8 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// Requests of this first period are not counted: they open connections and fill the server's caches.
+/// Requests of this first period are not counted: they open connections and fill the server's
+/// caches.
 const REHEARSAL: Duration = Duration::from_millis(500);
 
 /// A server and the credentials of a client.
@@ -86,7 +88,8 @@ impl std::fmt::Debug for LoadClient {
 }
 
 impl LoadClient {
-    /// A client for the server at `address`, which accepts JSON. `authority` is the file of its CA certificate (PEM).
+    /// A client for the server at `address`, which accepts JSON. `authority` is the file of its CA
+    /// certificate (PEM).
     ///
     /// # Errors
     ///
@@ -174,8 +177,8 @@ impl LoadClient {
         Ok(answer.into_body())
     }
 
-    /// Measures a JSON merge patch on a new connection, in seconds. The connection is open before the
-    /// measurement starts.
+    /// Measures a JSON merge patch on a new connection, in seconds. The connection is open before
+    /// the measurement starts.
     ///
     /// # Errors
     ///
@@ -215,15 +218,17 @@ impl LoadClient {
         })
     }
 
-    /// Sends requests on one connection. Returns the latency of each response after `counts`.
+    /// Sends requests on one connection. Returns the latency of each response after the time
+    /// `counts`, the end of the rehearsal.
     async fn repeat(&self, load: &Load, at: usize, counts: Instant) -> Result<Vec<f64>> {
         let (mut sender, mut took) = (self.connect().await?, Vec::new());
         let end = counts + load.lasts;
-        // Each connection has its own paths, so that no connection profits from another one's requests.
-        let own = load.paths.iter().skip(at).step_by(load.connections);
-        let mut own = own.chain(load.paths.iter().take(1)).cycle();
+        // Each connection has its own paths, so that no connection profits from another one's
+        // requests.
+        let paths = load.paths.iter().skip(at).step_by(load.connections);
+        let mut paths = paths.chain(load.paths.iter().take(1)).cycle();
         loop {
-            let path = own.next().context("no paths")?;
+            let path = paths.next().context("no paths")?;
             let began = Instant::now();
             self.get(&mut sender, path, |_| false).await?;
             let now = Instant::now();

@@ -47,7 +47,8 @@ enum Command {
         #[arg(long, default_value = "docs/performance.md")]
         out: PathBuf,
     },
-    /// Start a control plane as the figures use it, print the path of its kubeconfig, and run until Ctrl-C.
+    /// Start a control plane as the figures use it, print the path of its kubeconfig, and run until
+    /// Ctrl-C.
     Up,
     /// Create the pods.
     Load {
@@ -90,11 +91,11 @@ enum Command {
     },
     /// Measure reads through the operator and at the API server, on a control plane of their own.
     Reads(Apart),
-    /// Measure a thousand watches through the operator and at the API server, on a control plane of their
-    /// own.
+    /// Measure a thousand watches through the operator and at the API server, on a control plane of
+    /// their own.
     Watchers(Apart),
-    /// Measure writes that the operator forwards, and the same writes at the API server, on a control plane
-    /// of their own.
+    /// Measure writes that the operator forwards, and the same writes at the API server, on a
+    /// control plane of their own.
     ForwardedWrites(Apart),
     /// Measure the operator without a profile and with a small one, on a control plane of its own.
     Start {
@@ -240,7 +241,7 @@ async fn reading<'a>(
 }
 
 fn report(programs: &Programs, out: &Path) -> Result<()> {
-    found(programs)?.write_document(out)
+    read_findings(programs)?.write_document(out)
 }
 
 /// Measures a part on a control plane of its own.
@@ -268,17 +269,17 @@ async fn by_itself(
 
 /// Adds the results of one command to the results of the last complete run.
 fn add(command: &str, part: Part, programs: &Programs, out: &Path) -> Result<()> {
-    let mut findings = found(programs)?;
+    let mut findings = read_findings(programs)?;
     findings.since.insert(command.to_owned(), part);
     std::fs::write(programs.samples(), serde_json::to_vec_pretty(&findings)?)?;
     findings.write_document(out)
 }
 
-fn found(programs: &Programs) -> Result<Findings> {
+fn read_findings(programs: &Programs) -> Result<Findings> {
     let samples = programs.samples();
-    let found = std::fs::read(&samples)
+    let json = std::fs::read(&samples)
         .with_context(|| format!("no samples in {}: run `all` first", samples.display()))?;
-    Ok(serde_json::from_slice(&found)?)
+    Ok(serde_json::from_slice(&json)?)
 }
 
 /// Fails before a long measurement whose results could not be written.

@@ -30,7 +30,8 @@ const PROFILES: &str = "/apis/kubewarm.io/v1alpha1/namespaces/kubewarm-system/ca
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// The interval between two readiness checks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Far longer than every target.
+/// The time limit for each start, end and definition of a kind: far longer than the targets of all
+/// figures.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Installs the CRD that `kubewarm crd` prints, and the operator's namespace.
@@ -154,7 +155,8 @@ impl OperatorProcess {
         name: &str,
         more: &[&str],
     ) -> Result<Self> {
-        // The port is free now, and the operator binds it within milliseconds.
+        // This port is free now. Another process could take it, but the operator binds it within
+        // milliseconds.
         let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = programs.logs.join(format!("{name}.log"));
         let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -177,8 +179,9 @@ impl OperatorProcess {
         Ok(Self { child, pid, admin: Client::try_from(config)?, started })
     }
 
-    /// Waits for `/readyz`, and returns the time since the start of the process. While informers sync, `/readyz`
-    /// changes only once a second; [`warmup_seconds`](Self::warmup_seconds) has no such steps.
+    /// Waits for `/readyz`, and returns the time since the start of the process. While informers
+    /// sync, `/readyz` changes only once a second; [`warmup_seconds`](Self::warmup_seconds) has no
+    /// such steps.
     ///
     /// # Errors
     ///
@@ -232,8 +235,8 @@ impl OperatorProcess {
         Ok(exposition::values(&self.metrics().await?, name, label).sum())
     }
 
-    /// The time from the declaration of the operator's first informer until all informers have synced, in seconds.
-    /// Call this function once the operator is ready.
+    /// The time from the declaration of the operator's first informer until all informers have
+    /// synced, in seconds. Call this function once the operator is ready.
     ///
     /// # Errors
     ///

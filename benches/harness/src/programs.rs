@@ -19,7 +19,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds the other programs next to this program, and the Go peers in `bench` next to its folder.
+    /// Finds the other programs next to this program, and the Go peers in `bench` next to its
+    /// folder.
     ///
     /// # Errors
     ///

@@ -25,14 +25,15 @@ use tokio::{process::Command, time::sleep};
 
 /// The ServiceAccount of the reader.
 const ACCOUNT: &str = "reader";
-/// The number of different pods that are read one by one, as a controller with a thousand objects does.
+/// The number of different pods that are read one by one, as a controller with a thousand objects
+/// does.
 const NAMES: u32 = 1_000;
 /// The number of connections for reads of single pods.
 const CONNECTIONS: usize = 16;
 /// The duration of each kind of read.
 const LASTS: Duration = Duration::from_secs(4);
-/// The number of complete lists from kubewarm. One is too short for the kernel's clock of processor time,
-/// and the first of each verb waits for an access review.
+/// The number of complete lists from kubewarm. A single list would be too short for the kernel's
+/// clock of processor time, and the first list and the first watch wait for an access review.
 const TIMES: u16 = 10;
 /// The number of lists of all custom resources, which are fewer.
 const CUSTOM_TIMES: u16 = 50;
@@ -40,7 +41,8 @@ const CUSTOM_TIMES: u16 = 50;
 const CROWD: usize = 8;
 /// The time after which allocators and status writes are idle.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
-/// The first list of five million pods takes about five minutes on two cores.
+/// The time limit until the operator is ready. The first list of five million pods takes about five
+/// minutes on two cores.
 const READY_WITHIN: Duration = Duration::from_mins(20);
 
 /// Whether kubewarm keeps `metadata.managedFields`.
@@ -179,7 +181,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Measures GETs of all pods, with and without reviews for all names.
+    /// Measures GETs of all pods, with and without `--review-all-names`.
     async fn all_names(&self, rounds: u32, samples: &mut Samples) -> Result<()> {
         let load = all_pods(self.corpus);
         for (name, flags) in [("each_name", [].as_slice()), ("all_names", &["--review-all-names"])]
@@ -188,8 +190,8 @@ impl<'a> Reading<'a> {
             for _ in 0..rounds {
                 let api = self.api.send(load.clone()).await.context("at the API server")?;
                 push(samples, &format!("reads.api.{name}"), &api);
-                let own = served.client.send(load.clone()).await.context("at kubewarm")?;
-                push(samples, &format!("reads.{name}"), &own);
+                let cached = served.client.send(load.clone()).await.context("at kubewarm")?;
+                push(samples, &format!("reads.{name}"), &cached);
             }
             served.end(self.cluster).await?;
         }
@@ -214,8 +216,8 @@ impl<'a> Reading<'a> {
             let api = self.api.accepting(accept).send(load.clone()).await;
             push(samples, &format!("{prefix}.api.{name}"), &api.context("at the API server")?);
             let before = served.decisions().await?;
-            let own = served.client.accepting(accept).send(load).await.context("at kubewarm")?;
-            push(samples, &format!("{prefix}.{name}"), &own);
+            let cached = served.client.accepting(accept).send(load).await.context("at kubewarm")?;
+            push(samples, &format!("{prefix}.{name}"), &cached);
             if name == "get" {
                 let share = served.decisions().await?.cached_since(before);
                 samples.push(&format!("{prefix}.get.cached_share"), share);
@@ -224,8 +226,8 @@ impl<'a> Reading<'a> {
         for (encoding, accept) in MEDIA_TYPES {
             let api = self.api.accepting(accept);
             self.api_lists(&api, &format!("{prefix}.api.{encoding}"), samples).await?;
-            let own = served.client.accepting(accept);
-            served.measure_lists(&own, &format!("{prefix}.{encoding}"), samples).await?;
+            let client = served.client.accepting(accept);
+            served.measure_lists(&client, &format!("{prefix}.{encoding}"), samples).await?;
         }
         let custom = served.lists(&served.client, &custom::path(), CUSTOM_TIMES).await?;
         samples.push(&format!("{prefix}.custom.cpu_seconds_per_gb"), custom.cpu_per_gigabyte());
@@ -391,7 +393,8 @@ impl MeasuredServer {
         let (authority, key) = (programs.logs.join("reads.crt"), programs.logs.join("reads.key"));
         std::fs::write(&authority, pair.cert.pem())?;
         std::fs::write(&key, pair.signing_key.serialize_pem())?;
-        // The port is free now, and the operator binds it within milliseconds.
+        // This port is free now. Another process could take it, but the operator binds it within
+        // milliseconds.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
         let address_text = address.to_string();

@@ -182,12 +182,12 @@ impl Findings {
         writeln!(out, "| figure | target | plain pods | pods with status | command |")?;
         writeln!(out, "|---|---|---|---|---|")?;
         for figure in &FIGURES {
-            let own = informer(figure, figure.target, &plain);
+            let value = informer(figure, figure.target, &plain);
             let target = figure.target_with_status.unwrap_or(figure.target);
             let status = informer(figure, target, &self.status);
             writeln!(
                 out,
-                "| {} | {} | {own} | {status} | `{}` |",
+                "| {} | {} | {value} | {status} | `{}` |",
                 figure.name,
                 target_text(figure),
                 figure.command

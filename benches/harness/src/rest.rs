@@ -1,5 +1,5 @@
-//! What kubewarm costs the API server while no object changes: 200 informers, and stores of Events, for which the API
-//! server sends no bookmarks.
+//! What kubewarm costs the API server while no object changes: 200 informers, and stores of Events,
+//! for which the API server sends no bookmarks.
 
 use crate::{
     call,
@@ -16,13 +16,15 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The numbers of Events of the stores. kubewarm compares only the first store with lists.
+/// The numbers of Events in the two stores. kubewarm confirms only the first store by comparisons
+/// with a list, because it compares at most 1,000 objects.
 const EVENTS: [u32; 2] = [1_000, 50_000];
 /// The time after which lists, status writes and allocators are idle.
 const SETTLE: Duration = Duration::from_secs(15);
-/// Long enough for two bookmarks of each watch.
+/// The duration of each measurement, long enough for two bookmarks of each watch.
 const REST: Duration = Duration::from_mins(2);
-/// Lists of metadata whose processor time is measured together: the clock of a process has ticks of 10 ms.
+/// Lists of metadata whose processor time is measured together: the clock of a process has ticks of
+/// 10 ms.
 const LISTS: u32 = 20;
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
@@ -79,7 +81,8 @@ pub(crate) async fn measure(
 /// The API server while no object changes.
 struct RestingServer<'a> {
     cluster: &'a Cluster,
-    /// The cores that it uses without kubewarm.
+    /// The processor cores that the API server uses without kubewarm. This value is subtracted from
+    /// each measurement.
     base: f64,
 }
 
@@ -103,7 +106,8 @@ impl RestingServer<'_> {
         operator::withdraw(client, "rest").await
     }
 
-    /// Records the lists a minute whose series have `label`, and the cores beyond the base. Returns the cores.
+    /// Records the lists a minute whose series have `label`, and the cores beyond the base. Returns
+    /// the cores.
     async fn measure(&self, name: &str, label: &str, samples: &mut Samples) -> Result<f64> {
         let lists = self.lists(label).await?;
         let cpu = self.cluster.apiserver_usage()?.cpu_seconds;
@@ -127,7 +131,8 @@ impl RestingServer<'_> {
         Ok(exposition::values(&lists, "apiserver_request_total", label).sum())
     }
 
-    /// Records the API server's processor time for one list of the metadata of all Events, as a comparison needs it.
+    /// Records the API server's processor time for one list of the metadata of all Events. kubewarm
+    /// sends such a list to compare a store that gets no bookmarks.
     async fn measure_list(&self, size: u32, samples: &mut Samples) -> Result<()> {
         let path = format!("/api/v1/namespaces/{}/events", namespace(size));
         let before = self.cluster.apiserver_usage()?.cpu_seconds;

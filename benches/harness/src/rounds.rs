@@ -40,11 +40,12 @@ pub struct Rounds<'a> {
     pub programs: &'a Programs,
 }
 
-/// The followers' results for one run of the writer.
+/// The lags of all caches (followers) during one run of the writer.
 #[derive(Default)]
 struct LagPass {
     lags: Vec<(String, Lag)>,
-    /// A follower that missed events, and the number that it received.
+    /// A cache that missed events because its watch ended, and the number of events that it
+    /// received.
     cut_short: Option<(String, u64)>,
 }
 
@@ -59,8 +60,9 @@ impl Rounds<'_> {
     ///
     /// About three minutes with 50,000 pods on two cores.
     pub async fn round(&self, samples: &mut Samples) -> Result<()> {
-        // Each list method is measured together with its drain. The second of two lists finds a server that
-        // still frees memory, so each one comes first once.
+        // Measures each list method together with its drain. The second of two lists finds an API
+        // server that still frees memory of the first. So each of them comes first in one of two
+        // turns.
         let mut twice = Samples::default();
         for turn in 0..2 {
             for strategy in ["whole", "streaming", "paged"] {
@@ -80,8 +82,8 @@ impl Rounds<'_> {
             .end()
             .await?;
         self.peer(self.kube_rs(), "kube-rs", samples).await?.end().await?;
-        // These followers keep running for the lag figure: all three receive the same events. The first was
-        // measured above.
+        // These three caches keep running, so that the lag figure compares them on the same events.
+        // The first list of `warm` was measured above, so its samples are dropped here.
         let mut followers = vec![
             ("warm", self.warm("auto", &mut Samples::default()).await?),
             ("typed", self.peer(self.go("typed"), "typed", samples).await?),
@@ -94,8 +96,8 @@ impl Rounds<'_> {
         self.operator(samples).await
     }
 
-    /// Receives all pods without measuring. The first list after loading finds a server that still frees
-    /// memory.
+    /// Receives all pods without measuring. The first list after loading finds a server that still
+    /// frees memory.
     ///
     /// # Errors
     ///
@@ -158,8 +160,9 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// Measures the lag of all followers. An overloaded API server can end the watch of any slow client,
-    /// and then the results of all followers are invalid. Such a pass is counted and repeated.
+    /// Measures the lag of all caches. An overloaded API server can end the watch of any slow
+    /// client. Then some caches have missed events, and the results of all are invalid. This
+    /// function counts and repeats such a run.
     async fn lag(
         &self,
         followers: &mut [(&str, CacheProcess)],
@@ -195,7 +198,7 @@ impl Rounds<'_> {
         let written: WriteResult = child::once("write", &mut writer).await?;
         #[expect(clippy::cast_precision_loss, reason = "some 5,000")]
         samples.push("lag.updates_per_second", written.updates as f64 / written.seconds);
-        // On a busy machine events arrive seconds late. This wait is not measured.
+        // On a busy machine, events arrive seconds late. This wait for late events is not measured.
         sleep(Duration::from_secs(15)).await;
         let mut seen = LagPass::default();
         for (name, follower) in followers {
@@ -213,13 +216,13 @@ impl Rounds<'_> {
         let mut command = Command::new(&self.programs.kubewarm);
         command
             .args(["plan", "pods", "--namespace", operator::NAMESPACE, "--live", "--output=json"])
-            // This subject has all permissions, so no permission is missing.
+            // This subject has all permissions, so the forecast reports no missing permission.
             .args(["--subject", "group:system:masters", "--kubeconfig"])
             .arg(self.cluster.kubeconfig());
         let forecast: serde_json::Value = child::once("plan", &mut command).await?;
         let number = |field: &str| {
-            let found = forecast["total"][field].as_f64();
-            found.with_context(|| format!("no {field} in {forecast}"))
+            let value = forecast["total"][field].as_f64();
+            value.with_context(|| format!("no {field} in {forecast}"))
         };
         samples.push("forecast.objects", number("objects")?);
         samples.push("forecast.bytes", number("bytes")?);
@@ -264,8 +267,8 @@ impl Rounds<'_> {
     async fn relist(&self, operator: &OperatorProcess) -> Result<f64> {
         operator.reset_peak()?;
         operator.freeze()?;
-        // These writes happen while the operator is frozen, so the version of its watch is too old
-        // afterwards.
+        // The operator is frozen during these writes and the restart of the API server. So its
+        // watch resumes from a version that the new watch cache lacks, and gets 410.
         for at in 0..20 {
             load::namespace(self.cluster.client(), &format!("gap-{}-{at}", fastrand::u32(..)))
                 .await?;

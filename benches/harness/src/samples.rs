@@ -15,7 +15,8 @@ impl Samples {
         self.0.entry(name.to_owned()).or_default().push(value);
     }
 
-    /// Adds the means of several measurements of one round.
+    /// Adds the mean of each measurement in `several`, which contains several measurements of one
+    /// round.
     pub fn push_means(&mut self, several: &Self) {
         for (name, values) in &several.0 {
             #[expect(clippy::cast_precision_loss, reason = "a handful")]
@@ -39,8 +40,8 @@ impl Samples {
         self.0.get(name).map(|values| median(values))
     }
 
-    /// The median of the rounds' ratios. The programs of one round run within a minute, so changes of the
-    /// whole machine cancel out.
+    /// The median of the rounds' ratios. The programs of one round run within a minute, so changes
+    /// of the whole machine cancel out.
     #[must_use]
     pub fn ratio(&self, name: &str, to: &str) -> Option<f64> {
         let ratios: Vec<f64> =
@@ -50,11 +51,11 @@ impl Samples {
 
     /// As [`ratio`](Self::ratio), with the smallest of several samples in each round.
     #[must_use]
-    pub fn ratio_to_least(&self, name: &str, of: &[&str]) -> Option<f64> {
-        let of: Option<Vec<&Vec<f64>>> = of.iter().map(|name| self.0.get(*name)).collect();
-        let of = of?;
+    pub fn ratio_to_least(&self, name: &str, others: &[&str]) -> Option<f64> {
+        let others: Option<Vec<&Vec<f64>>> = others.iter().map(|name| self.0.get(*name)).collect();
+        let others = others?;
         let least = |round: usize| {
-            of.iter().filter_map(|values| values.get(round)).copied().min_by(f64::total_cmp)
+            others.iter().filter_map(|values| values.get(round)).copied().min_by(f64::total_cmp)
         };
         let values = self.0.get(name)?.iter().enumerate();
         let ratios: Vec<f64> =
@@ -86,8 +87,8 @@ mod tests {
     #[test]
     fn ratios_are_taken_round_by_round() {
         let mut samples = Samples::default();
-        for (own, peer, other) in [(1.0, 2.0, 9.0), (2.0, 2.0, 1.0), (9.0, 3.0, 9.0)] {
-            samples.push("own", own);
+        for (ours, peer, other) in [(1.0, 2.0, 9.0), (2.0, 2.0, 1.0), (9.0, 3.0, 9.0)] {
+            samples.push("own", ours);
             samples.push("peer", peer);
             samples.push("other", other);
         }

@@ -1,5 +1,5 @@
-//! The protocol between the bench and a measured cache. The cache prints one line of JSON when it has
-//! synced, and one line for each command on standard input, until that ends.
+//! The protocol between the bench and a measured cache. The cache prints one line of JSON when it
+//! has synced, and one line for each command on standard input, until that ends.
 //!
 //! | command | response |
 //! |---|---|
@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout};
 
-/// The wait before resident memory is measured: allocators and garbage collectors return some memory.
+/// The wait before resident memory is measured: allocators and garbage collectors return some
+/// memory.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// The first line of each cache.
@@ -62,12 +63,12 @@ pub trait SyncedCache {
     /// The number of objects.
     fn objects(&self) -> u64;
 
-    /// Reads all objects whose label `key` is `value`, in the form that users of the cache get. Returns
-    /// their number.
+    /// Reads all objects whose label `key` is `value`, in the form that users of the cache get.
+    /// Returns their number.
     ///
     /// # Errors
     ///
-    /// If the subject cannot answer.
+    /// If the cache cannot answer.
     fn list(&self, key: &str, value: &str) -> Result<u64>;
 
     /// Records every event once readers can see it.

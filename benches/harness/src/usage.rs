@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use std::fs;
 
-/// Kernel clock ticks a second in `/proc/PID/stat`. Linux fixes the value at 100 for user space on all
-/// machines that Rust supports.
+/// Kernel clock ticks a second in `/proc/PID/stat`. Linux fixes the value at 100 for user space on
+/// all machines that Rust supports.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The measurements of a process at one moment.
@@ -34,8 +34,8 @@ impl Usage {
                 .with_context(|| format!("no {field} in /proc/{pid}/status"))
         };
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The second field is the program's name in parentheses, which can contain spaces. utime and stime
-        // are the 14th and 15th field.
+        // The second field is the program's name in parentheses, which can contain spaces. utime
+        // and stime are the 14th and 15th field.
         let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let ticks: f64 =
             behind_name.split_whitespace().skip(11).take(2).flat_map(str::parse::<f64>).sum();

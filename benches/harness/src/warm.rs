@@ -13,7 +13,7 @@ use kubewarm_api::model::{
 };
 use kubewarm_cache::{
     informer::{
-        InformerMetrics, InformerRegistry, InformerReports, InformerTiming, RegistryLimits,
+        InformerHandles, InformerMetrics, InformerRegistry, InformerTiming, RegistryLimits,
     },
     store::{ObjectQuery, StoreCatalog, StoreReader, StoreWriter, StoredObjectView},
 };
@@ -81,15 +81,15 @@ impl SyncedCache for WarmStore {
         let carries = LabelRequirement::new(key, LabelSelectorOperator::In, [value])?;
         let wanted =
             ObjectQuery { labels: LabelSelector::new([carries]), ..ObjectQuery::default() };
-        let (mut selected, mut found) = (self.reader()?.select(&wanted, None, None), 0);
+        let (mut selected, mut objects) = (self.reader()?.select(&wanted, None, None), 0);
         while selected.filter_next() {}
         let mut count = |object: StoredObjectView<'_>| {
             black_box(object.body);
-            found += 1;
+            objects += 1;
             ControlFlow::Continue(())
         };
         while selected.visit_next(&mut count) {}
-        Ok(found)
+        Ok(objects)
     }
 
     fn lag(&self) -> &LagRecorder {
@@ -105,7 +105,11 @@ struct Timed {
 
 impl DeltaSink for Timed {
     fn apply(&mut self, delta: Delta<'_>) -> DeltaOutcome {
-        let body = if let Delta::Upsert(item) = &delta { Some(item.body) } else { None };
+        let body = if let Delta::Upsert(item) | Delta::WatchEvent(item) = &delta {
+            Some(item.body)
+        } else {
+            None
+        };
         let outcome = self.writer.apply(delta);
         if let (DeltaOutcome::Modified, Some(body)) = (outcome, body) {
             self.lag.seen_object(body);
@@ -114,7 +118,7 @@ impl DeltaSink for Timed {
     }
 }
 
-fn is_warm(reports: &InformerReports, key: &InformerKey) -> bool {
+fn is_warm(reports: &InformerHandles, key: &InformerKey) -> bool {
     reports.get(key).is_some_and(|report| report.warmed.is_some())
 }
 

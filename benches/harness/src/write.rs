@@ -14,8 +14,8 @@ use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, task::JoinSet, time};
 
-/// The number of concurrent updates. If the server is too slow, the rate falls and the lag does not grow
-/// without limit. [`WriteResult`] contains the rate.
+/// The number of concurrent updates. If the server is too slow, the rate falls and the lag does not
+/// grow without limit. [`WriteResult`] contains the rate.
 const IN_FLIGHT: usize = 32;
 
 /// The result of the writer.

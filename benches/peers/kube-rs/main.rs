@@ -31,9 +31,9 @@ impl SyncedCache for PeerReflector {
             object.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str)
                 == Some(value)
         };
-        let found: Vec<_> =
+        let objects: Vec<_> =
             self.store.state().into_iter().filter(|object| carries(object)).collect();
-        Ok(found.len() as u64)
+        Ok(objects.len() as u64)
     }
 
     fn lag(&self) -> &LagRecorder {

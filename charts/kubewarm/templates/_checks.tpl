@@ -25,6 +25,14 @@
 {{- if and (eq $entry.resource "secrets") (not $entry.group) (not $root.Values.rbac.allowSecrets) -}}
 {{- fail (printf "rbac.read[%d].resource: secrets need rbac.allowSecrets=true, because anyone who can run pods as the ServiceAccount can then read them" $index) -}}
 {{- end -}}
+{{- /* Only profiles in kubewarm's own namespace read other namespaces with kubewarm's permissions. */ -}}
+{{- if and $watched (not (has $root.Release.Namespace $watched)) -}}
+{{- range $namespace := $entry.namespaces -}}
+{{- if not (has $namespace $watched) -}}
+{{- fail (printf "rbac.read[%d].namespaces: kubewarm would not use a permission in %q, because watchNamespaces does not list that namespace; add it there, or leave it out" $index $namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.rbac.read (not .Values.rbac.create) -}}
 {{- fail "rbac.read: with rbac.create=false the chart creates no role; leave rbac.read empty, or set rbac.create to true" -}}

@@ -1,5 +1,5 @@
-//! This crate contains the informers and the stores that they fill. The binary and `kubewarm-serve` depend on this
-//! crate.
+//! This crate contains the informers and the stores that they fill. The binary and `kubewarm-serve`
+//! depend on this crate.
 //!
 //! | module | contents |
 //! |---|---|

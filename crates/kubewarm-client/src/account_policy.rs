@@ -1,4 +1,5 @@
-//! Checks whether an admission policy restricts which ServiceAccounts the author of a profile can name.
+//! Checks whether an admission policy restricts which ServiceAccounts the author of a profile can
+//! name.
 
 use super::api_client::{ApiClient, ApiResponse};
 use http::StatusCode;
@@ -13,8 +14,9 @@ const NAME: &str = "kubewarm-accounts";
 
 /// Reads kubewarm's `ValidatingAdmissionPolicy` and its binding with the operator's permissions.
 ///
-/// Returns `Enforced` if the failure policy is `Fail`, and the binding names the policy and has the action `Deny`.
-/// Returns `Unknown` if the operator is not permitted to read one of the two objects. Otherwise returns `Missing`.
+/// Returns `Enforced` if the failure policy is `Fail`, and the binding names the policy and has the
+/// action `Deny`. Returns `Unknown` if the API server rejects the request for the policy or the
+/// binding with 401 or 403. Otherwise returns `Missing`.
 ///
 /// # Errors
 ///
@@ -39,10 +41,10 @@ pub async fn fetch_account_policy_enforcement(
     }
     let policy = policy.json::<ValidatingAdmissionPolicy>()?.spec.unwrap_or_default();
     let binding = binding.json::<ValidatingAdmissionPolicyBinding>()?.spec;
-    let fails = policy.failure_policy.is_none_or(|policy| policy == "Fail");
-    let denies = binding.validation_actions.iter().any(|action| action == "Deny");
+    let is_closed = policy.failure_policy.is_none_or(|policy| policy == "Fail");
+    let is_denying = binding.validation_actions.iter().any(|action| action == "Deny");
     let is_bound = binding.policy_name == NAME;
-    Ok(if fails && denies && is_bound {
+    Ok(if is_closed && is_denying && is_bound {
         AccountPolicyEnforcement::Enforced
     } else {
         AccountPolicyEnforcement::Missing

@@ -1,6 +1,7 @@
 //! Sends a request to the API server and reads the whole response, with limits on time and size.
 //!
-//! kubewarm does not use kube's `Client::request`, which has no size limit and logs a body that it cannot decode.
+//! kubewarm does not use kube's `Client::request`, which has no size limit and logs a body that it
+//! cannot decode.
 
 use super::fault;
 use bytes::{Bytes, BytesMut};
@@ -17,13 +18,15 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, timeout};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Default limits of a request: time from its start to the end of the response, and bytes of the response body.
+/// Default limits of a request: time from its start to the end of the response, and bytes of the
+/// response body.
 const TIME: Duration = Duration::from_secs(10);
 const BODY_BYTES: usize = 1 << 20;
 
 /// Sends requests to the API server with one identity.
 ///
-/// One expression builds, limits and sends a request: `client.get(path).within(time).at_most(bytes).send()`.
+/// One expression builds, limits and sends a request:
+/// `client.get(path).within(time).at_most(bytes).send()`.
 #[derive(Clone)]
 pub struct ApiClient(Client);
 
@@ -56,7 +59,6 @@ pub struct ApiResponse {
 
 impl ApiClient {
     /// Creates an `ApiClient` whose requests use the credentials of kube's client `client`.
-    #[must_use]
     pub fn new(client: &Client) -> Self {
         Self(client.clone())
     }
@@ -105,8 +107,8 @@ impl ApiRequest {
         self
     }
 
-    /// Adds the headers in `more` to the request. `more` can contain several headers of one name, such as
-    /// `Impersonate-Group`.
+    /// Adds the headers in `more` to the request. `more` can contain several headers of one name,
+    /// such as `Impersonate-Group`.
     pub(super) fn with(mut self, more: HeaderMap) -> Self {
         self.headers.extend(more);
         self
@@ -126,8 +128,9 @@ impl ApiRequest {
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Unreachable`], [`FaultReason::TimedOut`] or [`FaultReason::TooLarge`]; [`FaultReason::Internal`]
-    /// if the path is not valid. A response with status 4xx or 5xx is not an error.
+    /// [`FaultReason::Unreachable`], [`FaultReason::TimedOut`] or [`FaultReason::TooLarge`];
+    /// [`FaultReason::Internal`] if the path is not valid. A response with status 4xx or 5xx is not
+    /// an error.
     pub async fn send(self) -> Result<ApiResponse, RequestFault> {
         let Self { client, method, path, headers, body, time, body_bytes } = self;
         let mut request = Request::new(Body::from(body));
@@ -180,24 +183,13 @@ impl fmt::Debug for ApiClient {
     }
 }
 
-impl fmt::Debug for ApiRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The output omits headers and body, because they can contain tokens.
-        let Self { method, path, .. } = self;
-        f.debug_struct("ApiRequest")
-            .field("method", method)
-            .field("path", path)
-            .finish_non_exhaustive()
-    }
-}
-
 impl ApiResponse {
     /// Decodes the JSON body of a response with status 2xx.
     ///
     /// # Errors
     ///
-    /// [`Self::fault`] if the status is not 2xx. [`FaultReason::Malformed`] if the body does not decode to `T`; the
-    /// message does not quote the body.
+    /// [`Self::fault`] if the status is not 2xx. [`FaultReason::Malformed`] if the body does not
+    /// decode to `T`; the message does not quote the body.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, RequestFault> {
         if !self.status.is_success() {
             return Err(self.fault());
@@ -214,7 +206,6 @@ impl ApiResponse {
     }
 
     /// Converts a response whose status is not 2xx into a [`RequestFault`].
-    #[must_use]
     pub fn fault(&self) -> RequestFault {
         fault::of_response(self.status, &self.headers, &self.body, Timestamp::now())
     }

@@ -7,20 +7,22 @@ use std::sync::Arc;
 
 /// Provides one API client for each identity.
 ///
-/// In the operator, [`AccountClients`](crate::AccountClients) implements this trait with tokens of ServiceAccounts.
-/// `kubewarm plan` implements the trait with the credentials of the user who runs the command.
+/// In the operator, [`AccountClients`](crate::AccountClients) implements this trait with tokens of
+/// ServiceAccounts. `kubewarm plan` implements the trait with the credentials of the user who runs
+/// the command.
 pub trait ClientProvider: Send + Sync + 'static {
-    /// Returns the client that authenticates as `identity`, for list and watch requests. The client does not retry, and
-    /// does not limit the time of a request.
+    /// Returns the client that authenticates as `identity`, for list and watch requests. The client
+    /// does not retry, and does not limit the time of a request.
     ///
-    /// Clients of two identities share neither credentials nor connections. Dropping the last clone of the returned
-    /// `Arc` also drops the connections and the credentials of a ServiceAccount.
+    /// Clients of two identities share neither credentials nor connections. Dropping the last clone
+    /// of the returned `Arc` also drops the connections and the credentials of a ServiceAccount.
     ///
     /// Must be called within a tokio runtime. Sends no request.
     fn client_for(&self, identity: &Identity) -> Arc<Client>;
 
-    /// Returns when the API server last answered a client of this provider's connection. The default is for providers
-    /// that do not observe their clients: without an answer, each informer waits for its own backoff.
+    /// Returns when the API server last answered a client of this provider's connection. The
+    /// default is for providers that do not observe their clients: without an answer, each informer
+    /// waits for its own backoff.
     fn reachability(&self) -> ServerReachability {
         ServerReachability::default()
     }

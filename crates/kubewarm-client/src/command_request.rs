@@ -1,4 +1,5 @@
-//! Sends single requests to the API server for commands such as `kubewarm check` and `kubewarm get`.
+//! Sends single requests to the API server for commands such as `kubewarm check` and
+//! `kubewarm get`.
 
 use super::api_client::{ApiClient, ApiRequest, ApiResponse};
 use kube::Client;
@@ -6,12 +7,13 @@ use kubewarm_api::model::RequestFault;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Limits of `get` and `dry_run`: bytes of the response body, and total time. The largest responses of these functions
-/// are CustomResourceDefinitions and lists of profiles.
+/// Limits of `get` and `dry_run`: bytes of the response body, and total time. The largest responses
+/// of these functions are CustomResourceDefinitions and lists of profiles.
 const MAX_BYTES: usize = 64 << 20;
 const TIME: Duration = Duration::from_secs(15);
 
-/// Limits of `get_all`, whose response contains all objects of a kind: bytes of the response body, and total time.
+/// Limits of `get_all`, whose response contains all objects of a kind: bytes of the response body,
+/// and total time.
 const MAX_BYTES_OF_ALL: usize = 512 << 20;
 const TIME_OF_ALL: Duration = Duration::from_mins(1);
 
@@ -19,7 +21,8 @@ const TIME_OF_ALL: Duration = Duration::from_mins(1);
 ///
 /// # Errors
 ///
-/// [`RequestFault`] if no complete response arrives. A response with status 4xx or 5xx is not an error.
+/// [`RequestFault`] if no complete response arrives. A response with status 4xx or 5xx is not an
+/// error.
 ///
 /// # Cost
 ///
@@ -36,7 +39,8 @@ pub async fn get(client: &Client, path: &str) -> Result<ApiResponse, RequestFaul
 ///
 /// # Cost
 ///
-/// One request of at most 60 s, with a response body of at most 512 MiB. kubewarm keeps the whole body in memory.
+/// One request of at most 60 s, with a response body of at most 512 MiB. kubewarm keeps the whole
+/// body in memory.
 pub async fn get_all(
     client: &Client,
     path: &str,
@@ -46,7 +50,8 @@ pub async fn get_all(
     request.within(TIME_OF_ALL).at_most(MAX_BYTES_OF_ALL).send().await
 }
 
-/// Sends a dry-run `POST` of `object` to `path`: the API server runs validation and admission, and stores nothing.
+/// Sends a dry-run `POST` of `object` to `path`: the API server runs validation and admission, and
+/// stores nothing.
 ///
 /// # Errors
 ///

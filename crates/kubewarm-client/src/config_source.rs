@@ -1,4 +1,5 @@
-//! Selects the source of the API server's URL and credentials: flags, environment, pod files or home directory.
+//! Selects the source of the API server's URL and credentials: flags, environment, pod files or
+//! home directory.
 
 use super::{ConnectionOptions, connection::ConnectError};
 use kube::{Config, config::Kubeconfig};
@@ -12,18 +13,19 @@ use std::{
 pub(super) const SERVICE_ACCOUNT_TOKEN: &str =
     "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// A source of the API server's URL and credentials. Error messages contain the `Display` form of this type.
+/// A source of the API server's URL and credentials. Error messages contain the `Display` form of
+/// this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConfigSource {
-    /// One kubeconfig file, or several files of `KUBECONFIG` that kubewarm merges. `flag` is the text that names the
-    /// source in messages, such as `--kubeconfig`.
+    /// One kubeconfig file, or several files of `KUBECONFIG` that kubewarm merges. `flag` is the
+    /// text that names the source in messages, such as `--kubeconfig`.
     Files { flag: &'static str, paths: Vec<PathBuf> },
     /// The ServiceAccount files that the kubelet mounts into the pod.
     Pod,
 }
 
-/// The sources of the configuration that this process uses if no flag selects a source: `KUBECONFIG`, the pod and the
-/// home directory.
+/// The sources of the configuration that this process uses if no flag selects a source:
+/// `KUBECONFIG`, the pod and the home directory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigEnvironment {
     kubeconfig: Option<OsString>,
@@ -64,14 +66,16 @@ pub(super) fn choose(
     }
 }
 
-/// Merges the files at `paths` into one kubeconfig. If `options` names a context, a cluster or a user, the current
-/// context of the result selects this entry.
+/// Merges the files at `paths` into one kubeconfig. If `options` names a context, a cluster or a
+/// user, the current context of the result selects this entry.
 ///
-/// Paths in the result are absolute, because kubewarm also writes these paths into kubeconfigs in other directories.
+/// Paths in the result are absolute, because kubewarm also writes these paths into kubeconfigs in
+/// other directories.
 ///
 /// # Errors
 ///
-/// [`ConnectError`] if kubewarm cannot read a file, or if no file contains the cluster or the user in `options`.
+/// [`ConnectError`] if kubewarm cannot read a file, or if no file contains the cluster or the user
+/// in `options`.
 pub(super) fn merged(
     source: &ConfigSource,
     paths: &[PathBuf],
@@ -96,18 +100,18 @@ pub(super) fn merged(
         Err(ConnectError::NoEntry { origin, kind, name })
     };
     if let Some(cluster) = &options.cluster
-        && !merged.clusters.iter().any(|named| named.name == *cluster)
+        && !merged.clusters.iter().any(|entry| entry.name == *cluster)
     {
         return missing("cluster", cluster);
     }
     if let Some(user) = &options.user
-        && !merged.auth_infos.iter().any(|named| named.name == *user)
+        && !merged.auth_infos.iter().any(|entry| entry.name == *user)
     {
         return missing("user", user);
     }
     let current = merged.current_context.clone();
-    let context = merged.contexts.iter_mut().find(|named| current.as_ref() == Some(&named.name));
-    if let Some(context) = context.and_then(|named| named.context.as_mut()) {
+    let context = merged.contexts.iter_mut().find(|entry| current.as_ref() == Some(&entry.name));
+    if let Some(context) = context.and_then(|entry| entry.context.as_mut()) {
         if let Some(cluster) = &options.cluster {
             context.cluster.clone_from(cluster);
         }
@@ -118,8 +122,9 @@ pub(super) fn merged(
     Ok(merged)
 }
 
-/// Returns the configuration of the kubeconfig's current context. The only source of the proxy is the kubeconfig's
-/// `proxy-url`. The function discards a proxy that kube reads from the environment.
+/// Returns the configuration of the kubeconfig's current context. The only source of the proxy is
+/// the kubeconfig's `proxy-url`. The function discards a proxy that kube reads from the
+/// environment.
 pub(super) fn from_kubeconfig(
     source: &ConfigSource,
     merged: Kubeconfig,
@@ -137,10 +142,10 @@ pub(super) fn from_kubeconfig(
 
 fn proxy_url_of(kubeconfig: &Kubeconfig) -> Option<&str> {
     let current = kubeconfig.current_context.as_deref()?;
-    let context = kubeconfig.contexts.iter().find(|named| named.name == current)?;
+    let context = kubeconfig.contexts.iter().find(|entry| entry.name == current)?;
     let cluster = &context.context.as_ref()?.cluster;
-    let named = kubeconfig.clusters.iter().find(|named| &named.name == cluster)?;
-    named.cluster.as_ref()?.proxy_url.as_deref().filter(|url| !url.is_empty())
+    let entry = kubeconfig.clusters.iter().find(|entry| &entry.name == cluster)?;
+    entry.cluster.as_ref()?.proxy_url.as_deref().filter(|url| !url.is_empty())
 }
 
 impl ConfigEnvironment {
@@ -172,7 +177,8 @@ impl fmt::Display for ConfigSource {
 
 #[cfg(test)]
 pub(super) mod sample {
-    /// A kubeconfig with three clusters: `two` is behind a proxy, and `three` skips TLS verification.
+    /// A kubeconfig with three clusters: `two` is behind a proxy, and `three` skips TLS
+    /// verification.
     pub(crate) const KUBECONFIG: &str = "
 apiVersion: v1
 kind: Config
@@ -216,7 +222,7 @@ mod tests {
         // `--context` requires a kubeconfig, so kubewarm does not use the pod's ServiceAccount.
         assert!(chosen(None, Some("c"), &around).starts_with("the home directory"));
         for name in ["cluster", "user"] {
-            let value = |it: &str| (it == name).then(|| "c".to_owned());
+            let value = |field: &str| (field == name).then(|| "c".to_owned());
             let (cluster, user) = (value("cluster"), value("user"));
             let options = ConnectionOptions { cluster, user, ..ConnectionOptions::default() };
             let chosen = choose(&options, &around).unwrap().to_string();
@@ -250,20 +256,20 @@ mod tests {
             let options = ConnectionOptions { cluster, user, ..ConnectionOptions::default() };
             super::merged(&source, &paths, &options)
         };
-        let found = merged(Some("two"), Some("jane")).unwrap();
-        let context = found.contexts[0].context.as_ref().unwrap();
+        let kubeconfig = merged(Some("two"), Some("jane")).unwrap();
+        let context = kubeconfig.contexts[0].context.as_ref().unwrap();
         assert_eq!((&*context.cluster, context.user.as_deref()), ("two", Some("jane")));
         assert_eq!(
             context.namespace.as_deref(),
             Some("shop"),
             "the namespace of the context changed"
         );
-        assert_eq!(proxy_url_of(&found), Some("http://proxy.example:3128"));
-        for (found, text) in [
+        assert_eq!(proxy_url_of(&kubeconfig), Some("http://proxy.example:3128"));
+        for (result, text) in [
             (merged(Some("nine"), None), "has no cluster \"nine\""),
             (merged(None, Some("joe")), "has no user \"joe\""),
         ] {
-            let message = found.unwrap_err().to_string();
+            let message = result.unwrap_err().to_string();
             assert!(message.contains(text), "{message}");
         }
     }

@@ -1,4 +1,5 @@
-//! Reads the user and the namespace of the kubeconfig's current context, which kubewarm writes into other kubeconfigs.
+//! Reads the user and the namespace of the kubeconfig's current context, which kubewarm writes into
+//! other kubeconfigs.
 
 use super::{
     ConnectionOptions,
@@ -13,20 +14,20 @@ use kube::{
 /// The user and the namespace of the kubeconfig's current context.
 #[derive(Clone, Debug, Default)]
 pub struct ContextUser {
-    /// The user entry of the kubeconfig with its credentials; its paths are absolute. In a pod, the entry refers to
-    /// the token file, which the kubelet renews.
+    /// The user entry of the kubeconfig with its credentials; its paths are absolute. In a pod, the
+    /// entry refers to the token file, which the kubelet renews.
     pub user: AuthInfo,
     /// The namespace of the context; `None` if the context sets none.
     pub namespace: Option<String>,
 }
 
-/// Reads the configuration that [`ApiServerConnection::load`](super::ApiServerConnection::load) would use. Sends no
-/// request.
+/// Reads the configuration that [`ApiServerConnection::load`](super::ApiServerConnection::load)
+/// would use. Sends no request.
 ///
 /// # Errors
 ///
-/// [`ConnectError`] if no configuration can be read. A context that is missing or has no user is not an error: the
-/// result then has an empty user.
+/// [`ConnectError`] if no configuration can be read. A context that is missing or has no user is
+/// not an error: the result then has an empty user.
 ///
 /// # Cost
 ///
@@ -44,14 +45,14 @@ pub fn load_context_user(options: &ConnectionOptions) -> Result<ContextUser, Con
 
 fn of(kubeconfig: &Kubeconfig) -> ContextUser {
     let current = kubeconfig.current_context.as_deref();
-    let named = kubeconfig.contexts.iter().find(|named| Some(named.name.as_str()) == current);
-    let Some(context) = named.and_then(|named| named.context.as_ref()) else {
+    let entry = kubeconfig.contexts.iter().find(|entry| Some(entry.name.as_str()) == current);
+    let Some(context) = entry.and_then(|entry| entry.context.as_ref()) else {
         return ContextUser::default();
     };
     let is_of_it = |name: &str| context.user.as_deref() == Some(name);
-    let user = kubeconfig.auth_infos.iter().find(|named| is_of_it(&named.name));
+    let user = kubeconfig.auth_infos.iter().find(|entry| is_of_it(&entry.name));
     ContextUser {
-        user: user.and_then(|named| named.auth_info.clone()).unwrap_or_default(),
+        user: user.and_then(|entry| entry.auth_info.clone()).unwrap_or_default(),
         namespace: context.namespace.clone(),
     }
 }

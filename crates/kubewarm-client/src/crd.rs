@@ -1,4 +1,5 @@
-//! Reads the parts of a `CustomResourceDefinition` that the API server's discovery documents do not contain.
+//! Reads the parts of a `CustomResourceDefinition` that the API server's discovery documents do not
+//! contain.
 
 use super::api_client::ApiClient;
 use http::StatusCode;
@@ -15,8 +16,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 const MAX_BYTES: usize = 8 << 20;
 const TIME: Duration = Duration::from_secs(5);
 
-/// The fields of a custom resource that field selectors can use. Each entry contains the field's name in a selector and
-/// its path in the object.
+/// The fields of a custom resource that field selectors can use. Each entry contains the field's
+/// name in a selector and its path in the object.
 pub type SelectableFields = Arc<[(Arc<str>, FieldPath)]>;
 
 /// The parts of a `CustomResourceDefinition` that kubewarm keeps.
@@ -30,8 +31,8 @@ pub struct CrdInfo {
     pub columns: BTreeMap<Arc<str>, Arc<[CustomColumn]>>,
 }
 
-/// The parts of a `CustomResourceDefinition` that kubewarm parses. kubewarm omits the schemas, because their Rust types
-/// would need many times the document's bytes.
+/// The parts of a `CustomResourceDefinition` that kubewarm parses. kubewarm omits the schemas,
+/// because their Rust types would need many times the document's bytes.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawCrd {
@@ -55,11 +56,11 @@ struct RawCrdVersion {
     additional_printer_columns: Vec<CustomResourceColumnDefinition>,
 }
 
-/// Requests the `CustomResourceDefinition` of the resource `of`. The identity of `client` needs the permission to `get`
-/// it.
+/// Requests the `CustomResourceDefinition` of `resource`. The identity of `client` needs the
+/// permission to `get` it.
 ///
-/// Returns `None` if the API server has no such `CustomResourceDefinition`, for example for a built-in resource or a
-/// resource of an aggregated API.
+/// Returns `None` if the API server has no such `CustomResourceDefinition`, for example for a
+/// built-in resource or a resource of an aggregated API.
 ///
 /// # Errors
 ///
@@ -70,30 +71,29 @@ struct RawCrdVersion {
 /// One request of at most 5 s.
 pub async fn fetch_crd(
     client: &Client,
-    of: &GroupResource,
+    resource: &GroupResource,
 ) -> Result<Option<CrdInfo>, RequestFault> {
     // `GroupResource` guarantees that group and resource are valid in a URL path.
-    let name = format!("{}.{}", of.resource(), of.group());
+    let name = format!("{}.{}", resource.resource(), resource.group());
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
     let request = ApiClient::new(client).get(path);
     let response = request.within(TIME).at_most(MAX_BYTES).send().await?;
     if response.status == StatusCode::NOT_FOUND {
         return Ok(None);
     }
-    Ok(kept(response.json()?, of))
+    Ok(kept(response.json()?, resource))
 }
 
 impl CrdInfo {
-    /// Extracts the parts that kubewarm keeps from `applied`, a `CustomResourceDefinition`. Returns `None` if `applied`
-    /// does not define the resource `of`.
-    #[must_use]
-    pub fn of(applied: serde_json::Value, of: &GroupResource) -> Option<Self> {
-        kept(serde_json::from_value(applied).ok()?, of)
+    /// Extracts the parts that kubewarm keeps from `applied`, a `CustomResourceDefinition`. Returns
+    /// `None` if `applied` does not define `resource`.
+    pub fn of(applied: serde_json::Value, resource: &GroupResource) -> Option<Self> {
+        kept(serde_json::from_value(applied).ok()?, resource)
     }
 }
 
-fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
-    if spec.group != of.group() || spec.names.plural != of.resource() {
+fn kept(RawCrd { spec }: RawCrd, resource: &GroupResource) -> Option<CrdInfo> {
+    if spec.group != resource.group() || spec.names.plural != resource.resource() {
         return None;
     }
     let given = spec.names.list_kind.filter(|given| !given.is_empty());
@@ -111,8 +111,8 @@ fn kept(RawCrd { spec }: RawCrd, of: &GroupResource) -> Option<CrdInfo> {
     Some(kept)
 }
 
-/// Parses the `additionalPrinterColumns` of a `CustomResourceDefinition`. Stops at the first column that it cannot
-/// parse, as the API server does.
+/// Parses the `additionalPrinterColumns` of a `CustomResourceDefinition`. Stops at the first column
+/// that it cannot parse, as the API server does.
 ///
 /// If the definition has no columns, returns the column `Age`, as the API server does.
 fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[CustomColumn]> {
@@ -153,15 +153,15 @@ mod tests {
                 Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()));
             Ok::<_, Infallible>(response.unwrap())
         });
-        let of = GroupResource::new(group, "parts").unwrap();
-        fetch_crd(&Client::new(service, "default"), &of).await
+        let resource = GroupResource::new(group, "parts").unwrap();
+        fetch_crd(&Client::new(service, "default"), &resource).await
     }
 
     #[tokio::test]
     async fn a_definition_yields_the_list_kind_and_the_fields_and_columns_of_each_version() {
-        let found = found(200, PARTS, "example.com").await.unwrap().unwrap();
-        assert_eq!(&*found.list_kind, "PartCollection");
-        let fields = |version: &str| found.fields.get(version).map(|all| all.to_vec());
+        let info = found(200, PARTS, "example.com").await.unwrap().unwrap();
+        assert_eq!(&*info.list_kind, "PartCollection");
+        let fields = |version: &str| info.fields.get(version).map(|all| all.to_vec());
         let color = FieldPath::parse("spec.color").unwrap();
         assert_eq!(fields("v1"), Some(vec![("spec.color".into(), color)]));
         assert_eq!((fields("v2"), fields("v0")), (Some(Vec::new()), None));
@@ -171,7 +171,7 @@ mod tests {
             json_path: ".spec.size".to_owned(),
             ..CustomResourceColumnDefinition::default()
         };
-        let columns = |version: &str| found.columns[version].to_vec();
+        let columns = |version: &str| info.columns[version].to_vec();
         assert_eq!(columns("v1"), CustomColumn::age().into_iter().collect::<Vec<_>>());
         assert_eq!(columns("v2"), CustomColumn::new(&size).into_iter().collect::<Vec<_>>());
     }

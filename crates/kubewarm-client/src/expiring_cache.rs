@@ -1,4 +1,5 @@
-//! A cache whose values expire after a fixed time. Concurrent callers for one key wait for one fetch.
+//! A cache whose values expire after a fixed time. Concurrent callers for one key wait for one
+//! fetch.
 
 use futures::future::{BoxFuture, FutureExt as _, Shared};
 use kubewarm_api::model::RequestFault;
@@ -12,12 +13,12 @@ use std::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-/// A cache of values by key. A value is fresh for a fixed time after its fetch started. All clones of the cache contain
-/// the same values.
+/// A cache of values by key. A value is fresh for a fixed time after its fetch started. All clones
+/// of the cache contain the same values.
 ///
-/// If the cache has more values than its capacity, it removes the least recently used value. A stale value stays until
-/// the cache replaces or removes it. Concurrent callers for one key wait for one fetch. The cache does not store a
-/// failed fetch.
+/// If the cache has more values than its capacity, it removes the least recently used value. A
+/// stale value stays until the cache replaces or removes it. Concurrent callers for one key wait
+/// for one fetch. The cache does not store a failed fetch.
 ///
 /// The cache reads tokio's clock, so that tests can pause the clock.
 pub struct ExpiringCache<K, V, E = RequestFault> {
@@ -38,8 +39,8 @@ struct CacheState<K, V, E> {
 pub struct CacheEntry<V> {
     /// The value, which can be stale.
     pub value: V,
-    /// Time at which the fetch of the value started. The value's age counts from this time, because the source of the
-    /// value can change during the fetch.
+    /// Time at which the fetch of the value started. The value's age counts from this time, because
+    /// the source of the value can change during the fetch.
     pub requested_at: Instant,
 }
 
@@ -57,20 +58,18 @@ where
     E: Clone + From<RequestFault> + Send + Sync + 'static,
 {
     /// Creates a cache of at most `capacity` values, each fresh for `ttl`.
-    #[must_use]
     pub fn new(capacity: u64, ttl: Duration) -> Self {
         Self { capacity, ttl, state: Arc::default() }
     }
 
-    /// Returns the value of `key` if the value is fresh. The call counts as a use, which delays the removal of the
-    /// value.
-    #[must_use]
+    /// Returns the value of `key` if the value is fresh. The call counts as a use, which delays the
+    /// removal of the value.
     pub fn get(&self, key: &K) -> Option<CacheEntry<V>> {
         self.state.lock().fresh(key, self.ttl)
     }
 
-    /// Returns the value of `key`, fresh or stale. The call counts as a use, which delays the removal of the value.
-    #[must_use]
+    /// Returns the value of `key`, fresh or stale. The call counts as a use, which delays the
+    /// removal of the value.
     pub fn get_stale(&self, key: &K) -> Option<CacheEntry<V>> {
         self.state.lock().used(key)
     }
@@ -85,35 +84,39 @@ where
         self.insert_if(key, value, requested_at, |_| true);
     }
 
-    /// Inserts `value` if no fresh value exists, or if `replaces` returns `true` for the fresh value.
+    /// Inserts `value` if no fresh value exists, or if `can_replace` returns `true` for the fresh
+    /// value.
     pub fn insert_if(
         &self,
         key: K,
         value: V,
         requested_at: Instant,
-        replaces: impl FnOnce(&V) -> bool,
+        can_replace: impl FnOnce(&V) -> bool,
     ) {
         let mut state = self.state.lock();
-        if state.fresh(&key, self.ttl).is_none_or(|held| replaces(&held.value)) {
+        if state.fresh(&key, self.ttl).is_none_or(|known| can_replace(&known.value)) {
             state.insert(key, CacheEntry { value, requested_at }, self.capacity);
         }
     }
 
-    /// Replaces the entry of `key` by what `change` returns for the fresh entry. Concurrent changes do not get lost.
+    /// Replaces the entry of `key` by the entry that `change` returns for the fresh entry, or for
+    /// `None` without a fresh entry. `change` runs under the cache's lock, so concurrent changes do
+    /// not get lost.
     pub fn update(&self, key: K, change: impl FnOnce(Option<CacheEntry<V>>) -> CacheEntry<V>) {
         let mut state = self.state.lock();
         let entry = change(state.fresh(&key, self.ttl));
         state.insert(key, entry, self.capacity);
     }
 
-    /// Returns the value of `key` if the value is fresh and its fetch started after `since`. Otherwise calls `fetch`,
-    /// or waits for a fetch of `key` in progress.
+    /// Returns the value of `key` if the value is fresh and its fetch started after `since`.
+    /// Otherwise calls `fetch`, or waits for a fetch of `key` in progress.
     ///
     /// The fetch runs on `runtime`, and continues even if all callers are cancelled.
     ///
     /// # Errors
     ///
-    /// The error of `fetch`, for all callers that wait for this fetch; an internal error if `fetch` panics.
+    /// The error of `fetch`, for all callers that wait for this fetch; an internal error if `fetch`
+    /// panics.
     pub async fn get_or_fetch<F>(
         &self,
         runtime: &Handle,
@@ -158,9 +161,10 @@ where
             Ok(CacheEntry { value, requested_at })
         };
         let runtime = runtime.clone();
-        // The first poll of this future spawns a task for `fetching`. By then, the caller has released the cache's
-        // lock. A runtime that has shut down drops the task at once, and the drop of `guard` acquires the lock. A
-        // caller that spawned the task under the lock would deadlock.
+        // The first poll of this future spawns a task for `fetching`. By then, the caller has
+        // released the cache's lock. A runtime that has shut down drops the task at once, and the
+        // drop of `guard` acquires the lock. A caller that spawned the task under the lock would
+        // deadlock.
         let spawned = async move {
             let fetched = runtime.spawn(fetching).await;
             fetched.unwrap_or_else(|_| Err(RequestFault::task_panicked().into()))
@@ -169,8 +173,8 @@ where
     }
 }
 
-/// Removes a fetch in progress from the cache when the fetch ends or is dropped, so that the next caller starts another
-/// fetch.
+/// Removes a fetch in progress from the cache when the fetch ends or is dropped, so that the next
+/// caller starts another fetch.
 struct FetchGuard<K: Eq + Hash, V, E> {
     cache: ExpiringCache<K, V, E>,
     key: K,
@@ -179,8 +183,8 @@ struct FetchGuard<K: Eq + Hash, V, E> {
 impl<K: Eq + Hash, V, E> Drop for FetchGuard<K, V, E> {
     fn drop(&mut self) {
         let ended = self.cache.state.lock().fetches.remove(&self.key);
-        // The drop of `ended` can run code that acquires the cache's lock. So this function releases the lock before it
-        // drops `ended`.
+        // The drop of `ended` can run code that acquires the cache's lock. So this function
+        // releases the lock before it drops `ended`.
         drop(ended);
     }
 }
@@ -264,7 +268,10 @@ mod tests {
         advance(TTL.mul_f64(0.9)).await;
         assert_eq!(value(&cache, "a"), Some(1));
         advance(TTL.mul_f64(0.1)).await;
-        assert_eq!((value(&cache, "a"), cache.get_stale(&"a").map(|it| it.value)), (None, Some(1)));
+        assert_eq!(
+            (value(&cache, "a"), cache.get_stale(&"a").map(|entry| entry.value)),
+            (None, Some(1))
+        );
         let slow = async {
             sleep(TTL / 2).await;
             Ok(2)
@@ -295,12 +302,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_update_sees_the_fresh_value_only() {
+        let cache = of(1);
+        let add = |key, requested_at| {
+            cache.update(key, |known| {
+                let value = known.map_or(0, |known| known.value) + 1;
+                CacheEntry { value, requested_at }
+            });
+        };
+        let begin = Instant::now();
+        add("a", begin);
+        add("a", begin);
+        assert_eq!(value(&cache, "a"), Some(2));
+        advance(TTL).await;
+        add("a", Instant::now());
+        assert_eq!(value(&cache, "a"), Some(1));
+        add("b", Instant::now());
+        assert_eq!((value(&cache, "a"), value(&cache, "b")), (None, Some(1)), "the capacity is 1");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_stale_value_stays_while_it_is_used_and_can_be_removed() {
         let cache = of(2);
         cache.insert("used", 1, Instant::now());
         advance(TTL).await;
         for (key, value) in [("b", 2), ("c", 3), ("d", 4)] {
-            assert_eq!(cache.get_stale(&"used").map(|it| it.value), Some(1));
+            assert_eq!(cache.get_stale(&"used").map(|entry| entry.value), Some(1));
             cache.insert(key, value, Instant::now());
         }
         cache.remove(&"used");
@@ -321,8 +348,8 @@ mod tests {
             async { cache.get_or_fetch(&Handle::current(), "a", None, || fetch).await }
         };
         assert!(timeout(TTL / 20, get()).await.is_err());
-        let found = join_all((0..9).map(|_| get())).await;
-        assert!(found.into_iter().all(|found| found.unwrap().value == 1));
+        let results = join_all((0..9).map(|_| get())).await;
+        assert!(results.into_iter().all(|result| result.unwrap().value == 1));
         assert_eq!(count.load(Ordering::Relaxed), 1);
         assert!(cache.state.lock().fetches.is_empty());
     }
@@ -347,7 +374,8 @@ mod tests {
         advance(TTL / 100).await;
         let first = tokio::spawn(get(begin));
         advance(TTL / 100).await;
-        // The first fetch started before `later` and is still in progress, so `get(later)` must not return its value.
+        // The first fetch started before `later` and is still in progress, so `get(later)` must not
+        // return its value.
         let later = Instant::now();
         advance(TTL / 100).await;
         assert_eq!(join_all([get(later), get(later), get(begin)]).await, [1, 1, 0]);
@@ -359,12 +387,12 @@ mod tests {
     async fn a_fetch_that_fails_or_panics_is_not_stored() {
         let cache = of(10);
         let fail = async || Err(RequestFault::new(FaultReason::TimedOut, "slow"));
-        let found = cache.get_or_fetch(&Handle::current(), "a", None, fail).await;
-        assert_eq!(found.unwrap_err().reason(), FaultReason::TimedOut);
+        let result = cache.get_or_fetch(&Handle::current(), "a", None, fail).await;
+        assert_eq!(result.unwrap_err().reason(), FaultReason::TimedOut);
         let broken = async || -> Result<u64, RequestFault> { panic!("a fetch that a test breaks") };
-        let found = cache.get_or_fetch(&Handle::current(), "a", None, broken).await;
-        assert_eq!(found.unwrap_err().reason(), FaultReason::Internal);
-        let found = cache.get_or_fetch(&Handle::current(), "a", None, async || Ok(1)).await;
-        assert_eq!(found.unwrap().value, 1);
+        let result = cache.get_or_fetch(&Handle::current(), "a", None, broken).await;
+        assert_eq!(result.unwrap_err().reason(), FaultReason::Internal);
+        let result = cache.get_or_fetch(&Handle::current(), "a", None, async || Ok(1)).await;
+        assert_eq!(result.unwrap().value, 1);
     }
 }

@@ -2,8 +2,11 @@
 
 use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 use jiff::Timestamp;
-use kubewarm_api::model::{FaultReason, MessageId, RequestFault};
-use kubewarm_wire::protobuf::{JsonEncoder, Unknown, message_of_kind};
+use kubewarm_api::model::{FaultReason, MessageId, ObjectEncoding, RequestFault};
+use kubewarm_wire::{
+    protobuf::{JsonEncoder, Unknown, message_of_kind},
+    upstream::UpstreamEvent,
+};
 use serde::Deserialize;
 use std::{borrow::Cow, error::Error, time::Duration};
 
@@ -32,9 +35,8 @@ struct StatusBodyDetails {
 
 /// Converts a response whose status is not 2xx into a [`RequestFault`].
 ///
-/// `body` should be a `Status`. For any other body, such as the HTML page of a proxy, the fault contains only the HTTP
-/// status code.
-#[must_use]
+/// `body` should be a `Status`. For any other body, such as the HTML page of a proxy, the fault
+/// contains only the HTTP status code.
 pub fn of_response(
     code: StatusCode,
     headers: &HeaderMap,
@@ -49,9 +51,10 @@ pub fn of_response(
         return classify(code.as_u16(), &status, retry_after);
     }
     let mut reason = reason_of(code.as_u16());
-    // For an unknown path, the API server sends the text `404 page not found` instead of a `Status`. A 404 with another
-    // body can come from a proxy. After the reason `NotServed`, kubewarm removes all objects from the informer's store.
-    // So a proxy must not cause this reason.
+    // For an unknown path, the API server sends the text `404 page not found` instead of a
+    // `Status`. A 404 with another body can come from a proxy. After the reason `NotServed`,
+    // kubewarm removes all objects from the informer's store. So a proxy must not cause this
+    // reason.
     if reason == FaultReason::NotServed && !body.starts_with(b"404 page not found") {
         reason = FaultReason::ServerError;
     }
@@ -60,10 +63,16 @@ pub fn of_response(
         .with_retry_after(retry_after)
 }
 
-/// Converts the object of a watch's `ERROR` event into a [`RequestFault`]. Also converts a `Status` that the watch
-/// sends without an event around it.
-#[must_use]
-pub fn of_event(object: &[u8]) -> RequestFault {
+/// Converts a watch's `ERROR` event into a [`RequestFault`].
+pub fn of_event(event: &UpstreamEvent<'_>) -> RequestFault {
+    match event.encoding {
+        Some(ObjectEncoding::Protobuf(message)) => of_status(&status_json(message, event.object)),
+        Some(ObjectEncoding::Json) | None => of_status(event.object),
+    }
+}
+
+/// Converts a `Status` in JSON, which a watch can send without an event around it.
+pub fn of_status(object: &[u8]) -> RequestFault {
     match parse(object) {
         Some(status) => classify(status.code, &status, None),
         None => RequestFault::new(
@@ -74,8 +83,7 @@ pub fn of_event(object: &[u8]) -> RequestFault {
 }
 
 /// Converts a `Status` in protobuf to JSON. The result is empty if `object` is not a `Status`.
-#[must_use]
-pub fn status_json(message: MessageId, object: &[u8]) -> Vec<u8> {
+fn status_json(message: MessageId, object: &[u8]) -> Vec<u8> {
     if message_of_kind("v1", "Status") != Some(message) {
         return Vec::new();
     }
@@ -88,17 +96,18 @@ pub fn status_json(message: MessageId, object: &[u8]) -> Vec<u8> {
     json
 }
 
-/// Converts a failure below HTTP into a [`RequestFault`]: no connection, a broken connection, or a proxy that rejects
-/// the request.
+/// Converts a failure below HTTP into a [`RequestFault`]: no connection, a broken connection, or a
+/// proxy that rejects the request.
 ///
-/// If `error` contains a [`RequestFault`], such as the failure of a token request, returns that fault.
-#[must_use]
+/// If `error` contains a [`RequestFault`], such as the failure of a token request, returns that
+/// fault.
 pub fn of_transport(error: &(dyn Error + 'static)) -> RequestFault {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     if let Some(fault) = chain.clone().find_map(|error| error.downcast_ref::<RequestFault>()) {
         return fault.clone();
     }
-    // The innermost error of hyper and rustls contains the cause, so the message joins all errors of the chain.
+    // The innermost error of hyper and rustls contains the cause, so the message joins all errors
+    // of the chain.
     let mut message = String::new();
     for error in chain {
         let text = error.to_string();
@@ -146,8 +155,8 @@ fn reason_of(code: u16) -> FaultReason {
     }
 }
 
-/// Parses a `Retry-After` header: a number of seconds or an HTTP date (RFC 9110, 10.2.3). A date in the past results in
-/// zero.
+/// Parses a `Retry-After` header: a number of seconds or an HTTP date (RFC 9110, 10.2.3). A date in
+/// the past results in zero.
 fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -231,7 +240,7 @@ mod tests {
     #[test]
     fn an_error_event_must_be_a_status() {
         let gone = br#"{"kind":"Status","code":410,"reason":"Expired","message":"too old"}"#;
-        assert_eq!(of_event(gone).reason(), FaultReason::Gone);
-        assert_eq!(of_event(b"{}").reason(), FaultReason::Malformed);
+        assert_eq!(of_status(gone).reason(), FaultReason::Gone);
+        assert_eq!(of_status(b"{}").reason(), FaultReason::Malformed);
     }
 }

@@ -14,14 +14,15 @@ use tokio::{
 
 /// A semaphore with a total limit and a limit for each key, such as a namespace or an address.
 ///
-/// Within these limits, waiters get permits in the order of their calls. All clones use the same permits.
+/// Within these limits, waiters get permits in the order of their calls. All clones use the same
+/// permits.
 #[derive(Clone, Debug)]
 pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
     size: usize,
     part: usize,
-    /// One entry for each key that holds or waits for a permit. When the function `part_of` adds a key, the function
-    /// removes the entries of keys without holders and waiters.
+    /// One entry for each key that holds or waits for a permit. When the function `part_of` adds a
+    /// key, the function removes the entries of keys without holders and waiters.
     parts: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
@@ -57,13 +58,11 @@ pub struct SemaphoreUsage {
 
 impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// Creates a semaphore with `all` permits in total, and at most `part` permits for each key.
-    #[must_use]
     pub fn new(all: usize, part: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all)), size: all, part, parts: Arc::default() }
     }
 
     /// Returns a permit for `key` if one is available now.
-    #[must_use]
     pub fn try_acquire(&self, key: &K) -> Option<KeyedPermit> {
         self.acquire_now(key).ok()
     }
@@ -72,7 +71,8 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     ///
     /// # Errors
     ///
-    /// [`KeyedAcquireError`], which names the limit (of the key or of the semaphore) that is reached.
+    /// [`KeyedAcquireError`], which names the limit (of the key or of the semaphore) that is
+    /// reached.
     pub fn acquire_now(&self, key: &K) -> Result<KeyedPermit, KeyedAcquireError> {
         let of_part = self.part_of(key).try_acquire_owned().map_err(|_| KeyedAcquireError::Key)?;
         let of_all =
@@ -84,8 +84,8 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     ///
     /// # Cost
     ///
-    /// Visits each key. Other calls that acquire a permit wait until this call has visited all keys.
-    #[must_use]
+    /// Visits each key. Other calls that acquire a permit wait until this call has visited all
+    /// keys.
     pub fn usage(&self) -> SemaphoreUsage {
         let of_key = |part: Arc<Semaphore>| self.part.saturating_sub(part.available_permits());
         let most = self.parts.lock().values().filter_map(Weak::upgrade).map(of_key).max();
@@ -97,7 +97,8 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         }
     }
 
-    /// Waits for a permit for `key`. Returns `None` if `patience` ends before a permit is available.
+    /// Waits for a permit for `key`. Returns `None` if `patience` ends before a permit is
+    /// available.
     pub async fn acquire_within(&self, key: &K, patience: Duration) -> Option<KeyedPermit> {
         if let Some(permit) = self.try_acquire(key) {
             return Some(permit);
@@ -112,8 +113,8 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.acquire_many(key, 1).await
     }
 
-    /// Waits for `count` permits for `key`, or for the maximum number of permits of one key if `count` is larger. The
-    /// wait has no time limit.
+    /// Waits for `count` permits for `key`, or for the maximum number of permits of one key if
+    /// `count` is larger. The wait has no time limit.
     ///
     /// The result holds all these permits and releases them together. Cancel safe.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
@@ -176,21 +177,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn several_permits_are_acquired_at_once_up_to_the_limit_of_the_key() {
         let permits = KeyedSemaphore::new(6, 4);
-        let held = permits.acquire_many(&"a", 9).await.unwrap();
+        let permit = permits.acquire_many(&"a", 9).await.unwrap();
         assert!(permits.try_acquire(&"a").is_none());
         let waiting = permits.acquire_many(&"b", 3);
         assert!(
             timeout(Duration::from_hours(1), waiting).await.is_err(),
             "3 permits were acquired, but only 2 are available"
         );
-        drop(held);
+        drop(permit);
         assert!(permits.acquire_many(&"b", 3).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_waiter_gets_the_next_permit_or_none_after_its_time_limit() {
         let (permits, patience) = (KeyedSemaphore::new(6, 4), Duration::from_secs(3));
-        let mut held: Vec<_> = (0..4).filter_map(|_| permits.try_acquire(&"a")).collect();
+        let mut slots: Vec<_> = (0..4).filter_map(|_| permits.try_acquire(&"a")).collect();
         assert!(permits.acquire_within(&"a", patience).await.is_none());
         assert!(permits.acquire_within(&"a", Duration::ZERO).await.is_none());
         let waiting = tokio::spawn({
@@ -198,7 +199,7 @@ mod tests {
             async move { permits.acquire_within(&"a", patience).await }
         });
         tokio::time::sleep(Duration::from_secs(1)).await;
-        held.pop();
+        slots.pop();
         assert!(waiting.await.unwrap().is_some());
         assert!(
             permits.acquire_within(&"b", patience).await.is_some(),

@@ -1,17 +1,20 @@
-//! Token buckets that limit the rate of events for each key, such as the requests that kubewarm sends for the profiles
-//! of a namespace.
+//! Token buckets that limit the rate of events for each key, such as the requests that kubewarm
+//! sends for the profiles of a namespace.
 
 use parking_lot::Mutex;
 use std::{collections::HashMap, hash::Hash, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
-/// Time in which a namespace's token bucket regains one unit (one request). The rate is 20 requests a second.
+/// Time in which a namespace's token bucket regains one unit (one request). The rate is 20 requests
+/// a second.
 const EVERY: Duration = Duration::from_millis(50);
-/// Capacity of a namespace's token bucket, in requests. A full bucket permits this many requests at once.
+/// Capacity of a namespace's token bucket, in requests. A full bucket permits this many requests at
+/// once.
 const BURST: u32 = 40;
 
-/// Number of units (requests) that `try_take_spare` leaves in a namespace's token bucket for access checks. Only
-/// freshness checks and consistency checks call `try_take_spare`, because these checks can wait.
+/// Number of units (requests) that `try_take_spare` leaves in a namespace's token bucket for access
+/// checks. Only freshness checks and consistency checks call `try_take_spare`, because these checks
+/// can wait.
 const SPARE: u32 = BURST / 2;
 
 /// A token bucket for each key. All clones use the same buckets.
@@ -19,30 +22,30 @@ const SPARE: u32 = BURST / 2;
 pub struct KeyedTokenBucket<K> {
     every: Duration,
     burst: u32,
-    /// The time at which the bucket of each key will be full. When a new key draws units, `take_within` removes all
-    /// full buckets, so that the map does not grow without limit.
+    /// The time at which the bucket of each key will be full. When a new key draws units,
+    /// `take_within` removes all full buckets, so that the map does not grow without limit.
     full_at: Arc<Mutex<HashMap<K, Instant>>>,
 }
 
-/// One token bucket for each namespace. Each request that kubewarm sends for the namespace's profiles draws one unit.
+/// One token bucket for each namespace. Each request that kubewarm sends for the namespace's
+/// profiles draws one unit.
 ///
-/// The operator has two sets of buckets. Token requests, Events and the lists that estimate a profile's memory use one
-/// set and wait in [`take`](KeyedTokenBucket::take) for a unit. Access checks, freshness checks and consistency checks
-/// use the other set and retry later if a bucket is empty.
+/// The operator has two sets of buckets. Token requests, Kubernetes Events and the lists for
+/// forecasts use one set and wait in [`take`](KeyedTokenBucket::take) for a unit. Access checks,
+/// freshness checks and consistency checks use the other set and retry later if a bucket is empty.
 ///
-/// For buckets with other limits, define another type around [`KeyedTokenBucket`]. `NamespaceBuckets::default` and
-/// `try_take_spare` contain the limits of the requests above.
+/// For buckets with other limits, define another type around [`KeyedTokenBucket`].
+/// `NamespaceBuckets::default` and `try_take_spare` contain the limits of the requests above.
 pub type NamespaceBuckets = KeyedTokenBucket<Arc<str>>;
 
 impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
-    /// Creates buckets that start full, with `burst` units. A bucket regains one unit after each `every`.
-    #[must_use]
+    /// Creates buckets that start full, with `burst` units. A bucket regains one unit after each
+    /// `every`.
     pub fn new(every: Duration, burst: u32) -> Self {
         Self { every, burst, full_at: Arc::default() }
     }
 
     /// Returns how many units the bucket of `key` contains at `now`.
-    #[must_use]
     pub fn available(&self, key: &K, now: Instant) -> u32 {
         let full_at = self.full_at.lock().get(key).copied();
         let missing = full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
@@ -54,7 +57,8 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
     ///
     /// # Errors
     ///
-    /// The time at which the bucket will contain `count` units, if no other call draws from it until then.
+    /// The time at which the bucket will contain `count` units, if no other call draws from it
+    /// until then.
     pub fn try_take(&self, key: &K, count: usize, now: Instant) -> Result<(), Instant> {
         self.try_take_above(0, key, count, now)
     }
@@ -71,8 +75,8 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
         if wait.is_zero() { Ok(()) } else { Err(now + wait) }
     }
 
-    /// Draws `count` units. If the bucket contains fewer, waits until it has regained the missing units. Callers wait
-    /// in the order of their calls.
+    /// Draws `count` units. If the bucket contains fewer, waits until it has regained the missing
+    /// units. Callers wait in the order of their calls.
     ///
     /// A cancelled call does not return its units to the bucket.
     pub async fn take(&self, key: &K, count: usize) {
@@ -82,14 +86,14 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
         }
     }
 
-    /// Draws `count` units even if the bucket contains fewer. Later draws then wait until the bucket has regained the
-    /// difference.
+    /// Draws `count` units even if the bucket contains fewer. Later draws then wait until the
+    /// bucket has regained the difference.
     pub fn charge(&self, key: &K, count: usize, now: Instant) {
         self.take_within(Duration::MAX, key, count, 0, now);
     }
 
-    /// Returns how long the bucket needs until it contains `count` units in addition to `reserve`. Draws the `count`
-    /// units unless this time is longer than `patience`.
+    /// Returns how long the bucket needs until it contains `count` units in addition to `reserve`.
+    /// Draws the `count` units unless this time is longer than `patience`.
     fn take_within(
         &self,
         patience: Duration,
@@ -114,8 +118,8 @@ impl<K: Clone + Eq + Hash> KeyedTokenBucket<K> {
 }
 
 impl NamespaceBuckets {
-    /// Draws one unit for a freshness check or a consistency check. Leaves at least 20 units, half of the bucket, for
-    /// access checks.
+    /// Draws one unit for a freshness check or a consistency check. Leaves at least 20 units, half
+    /// of the bucket, for access checks.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Clients of the Kubernetes API server: connections, ServiceAccount tokens, discovery, reviews and leader election.
+//! Clients of the Kubernetes API server: connections, ServiceAccount tokens, discovery,
+//! TokenReviews, access reviews and leader election.
 
 mod account;
 mod account_policy;
@@ -21,6 +22,7 @@ mod options;
 mod proxy;
 mod review;
 mod server_reachability;
+mod server_version;
 mod stream_connector;
 mod transport;
 mod upstream_proxy;
@@ -49,6 +51,7 @@ pub use self::{
         ReviewedRules, fetch_own_subject, is_allowed, is_permitted, review_rules, with_selectors,
     },
     server_reachability::ServerReachability,
+    server_version::{ServerVersion, ServerVersionCache},
     stream_connector::StreamConnector,
     transport::StreamingBody,
     upstream_proxy::{UpstreamError, UpstreamProxy},

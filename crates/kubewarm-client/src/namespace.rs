@@ -1,4 +1,5 @@
-//! Checks whether a namespace exists, so that kubewarm distinguishes a missing namespace from a missing permission.
+//! Checks whether a namespace exists, so that kubewarm distinguishes a missing namespace from a
+//! missing permission.
 
 use super::api_client::ApiClient;
 use http::StatusCode;
@@ -7,8 +8,8 @@ use kubewarm_api::model::is_dns_label;
 use std::time::Duration;
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-/// Size limit of the response, 2 MiB. A Namespace always fits, because etcd accepts objects of at most 1.5 MiB by
-/// default.
+/// Size limit of the response, 2 MiB. A Namespace always fits, because etcd accepts objects of at
+/// most 1.5 MiB by default.
 const MAX_BYTES: usize = 2 << 20;
 const TIME: Duration = Duration::from_secs(5);
 
@@ -28,19 +29,21 @@ pub enum NamespaceExistence {
 }
 
 /// Returns whether the Namespace object in `body`, which is JSON, is being deleted.
-#[must_use]
 pub fn is_terminating(body: &[u8]) -> bool {
-    let found = serde_json::from_slice::<PartialObjectMeta>(body);
-    found.is_ok_and(|found| found.metadata.deletion_timestamp.is_some())
+    let meta = serde_json::from_slice::<PartialObjectMeta>(body);
+    meta.is_ok_and(|meta| meta.metadata.deletion_timestamp.is_some())
 }
 
-/// Requests the namespace `name` with the credentials of `client`, and returns whether the namespace exists.
+/// Requests the namespace `name` with the credentials of `client`, and returns whether the
+/// namespace exists.
 ///
 /// # Cost
 ///
-/// One request of at most 5 s. If `name` is not a valid namespace name, the function sends no request.
+/// One request of at most 5 s. If `name` is not a valid namespace name, the function sends no
+/// request.
 pub async fn fetch_namespace_existence(client: &Client, name: &str) -> NamespaceExistence {
-    // The path of the request contains `name`, so an invalid name such as `a/b` could address another resource.
+    // The path of the request contains `name`, so an invalid name such as `a/b` could address
+    // another resource.
     if !is_dns_label(name) {
         return NamespaceExistence::Absent;
     }

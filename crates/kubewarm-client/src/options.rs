@@ -2,8 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-/// The options that select the kubeconfig, the identity and the request time limit of a connection to an API server. If
-/// an option is not set, the connection uses the value of the kubeconfig or of the pod.
+/// The options that select the kubeconfig, the identity and the request time limit of a connection
+/// to an API server. If an option is not set, the connection uses the value of the kubeconfig or of
+/// the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionOptions {
     /// Path of the kubeconfig file.
@@ -16,10 +17,11 @@ pub struct ConnectionOptions {
     pub user: Option<String>,
     /// Name of the user to impersonate.
     pub impersonated_user: Option<String>,
-    /// Names of the groups to impersonate. The API server rejects impersonated groups without an impersonated user.
+    /// Names of the groups to impersonate. The API server rejects impersonated groups without an
+    /// impersonated user.
     pub impersonated_groups: Vec<String>,
-    /// Time limit of a request from its start to the end of its response; `None` for no limit. Watches never have a
-    /// limit.
+    /// Time limit of a request from its start to the end of its response; `None` for no limit.
+    /// Watches never have a limit.
     pub request_timeout: Option<Duration>,
 }
 

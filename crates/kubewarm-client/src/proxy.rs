@@ -1,17 +1,18 @@
 //! Selects the proxy between kubewarm and the API server from environment variables.
 //!
-//! kubewarm does not let kube select the proxy: kube compares `NO_PROXY` with the name of the proxy instead of the
-//! server. Inside a cluster, kube also ignores the environment variables.
+//! kubewarm does not let kube select the proxy: kube compares `NO_PROXY` with the name of the proxy
+//! instead of the server. Inside a cluster, kube also ignores the environment variables.
 
 use super::connection::ConnectError;
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use std::{env, net::IpAddr};
 
-/// Returns the proxy for `server`. Returns `None` if no proxy variable is set, or if `NO_PROXY` matches the server.
+/// Returns the proxy for `server`. Returns `None` if no proxy variable is set, or if `NO_PROXY`
+/// matches the server.
 ///
-/// `HTTPS_PROXY` applies to an HTTPS server and `HTTP_PROXY` to an HTTP server. `ALL_PROXY` applies if the variable for
-/// the scheme is not set. The name of each variable can also be in lower case.
+/// `HTTPS_PROXY` applies to an HTTPS server and `HTTP_PROXY` to an HTTP server. `ALL_PROXY` applies
+/// if the variable for the scheme is not set. The name of each variable can also be in lower case.
 ///
 /// # Errors
 ///
@@ -25,8 +26,9 @@ pub(super) fn of_environment(server: &Uri) -> Result<Option<Uri>, ConnectError> 
     proxy_for(server, &first_of(names), &first_of(&["NO_PROXY", "no_proxy"]))
 }
 
-/// Parses `proxy`; returns `None` if `server` needs no proxy. `no_proxy` lists the names, addresses and networks that
-/// need no proxy. As in Go's clients, `localhost` and loopback addresses never use a proxy.
+/// Parses `proxy`; returns `None` if `server` needs no proxy. `no_proxy` lists the names, addresses
+/// and networks that need no proxy. As in Go's clients, `localhost` and loopback addresses never
+/// use a proxy.
 fn proxy_for(server: &Uri, proxy: &str, no_proxy: &str) -> Result<Option<Uri>, ConnectError> {
     if proxy.is_empty() || is_loopback(server) {
         return Ok(None);
@@ -63,8 +65,8 @@ mod tests {
     use super::*;
 
     fn found(server: &'static str, proxy: &str, no_proxy: &str) -> Option<String> {
-        let found = proxy_for(&Uri::from_static(server), proxy, no_proxy).unwrap();
-        found.map(|uri| uri.to_string())
+        let proxy_uri = proxy_for(&Uri::from_static(server), proxy, no_proxy).unwrap();
+        proxy_uri.map(|uri| uri.to_string())
     }
 
     #[test]
@@ -88,8 +90,8 @@ mod tests {
 
     #[test]
     fn a_proxy_without_a_scheme_uses_http() {
-        let found = found("https://api.example", "proxy:3128", "");
-        assert_eq!(found.as_deref(), Some("http://proxy:3128/"));
+        let uri = found("https://api.example", "proxy:3128", "");
+        assert_eq!(uri.as_deref(), Some("http://proxy:3128/"));
     }
 
     #[test]

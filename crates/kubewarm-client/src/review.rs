@@ -1,4 +1,5 @@
-//! Sends reviews to the API server: the permissions of an identity, and the user name of an identity.
+//! Sends access reviews and SelfSubjectRulesReviews, which return the permissions of an identity,
+//! and SelfSubjectReviews, which return its user name.
 
 use super::api_client::{ApiClient, ApiResponse};
 use http::HeaderMap;
@@ -22,28 +23,31 @@ use kubewarm_api::model::{
 };
 use serde::Serialize;
 
-/// Maximum number of rules for one identity in one namespace. Identities rarely have more than a few hundred rules.
+/// Maximum number of rules for one identity in one namespace. Identities rarely have more than a
+/// few hundred rules.
 const MAX_RULES: usize = 1_024;
-/// Maximum number of groups, resources and object names in the rules of one identity in one namespace. The number of
-/// names determines the memory of the rules and the cost of comparing them.
+/// Maximum number of groups, resources and object names in the rules of one identity in one
+/// namespace. The number of names determines the memory of the rules and the cost of comparing
+/// them.
 const MAX_NAMES: usize = 4_096;
 
 /// The permissions of one identity to list and watch in one namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewedRules {
-    /// The rules that contain `list`, `watch` or `*`, sorted. kubewarm removes all other verbs from them. There are at
-    /// most 1,024 rules, with at most 4,096 groups, resources and object names in total.
+    /// The rules that contain `list`, `watch` or `*`, sorted. kubewarm removes all other verbs from
+    /// them. There are at most 1,024 rules, with at most 4,096 groups, resources and object names
+    /// in total.
     pub rules: Vec<ResourceRule>,
-    /// `Incomplete` if the API server did not return all rules, or if the API server's rules exceed the limits of the
-    /// field `rules`.
+    /// `Incomplete` if the API server did not return all rules, or if the API server's rules exceed
+    /// the limits of the field `rules`.
     pub completeness: RulesCompleteness,
 }
 
-/// Requests the rules that permit the identity of `client` to list or watch in `namespace`. Cluster-wide rules are
-/// included.
+/// Sends a SelfSubjectRulesReview, and returns the rules that permit the identity of `client` to
+/// list or watch in `namespace`. Cluster-wide rules are included.
 ///
-/// If the rules exceed the limits of [`ReviewedRules::rules`], the function drops the remaining rules and returns
-/// [`RulesCompleteness::Incomplete`].
+/// If the rules exceed the limits of [`ReviewedRules::rules`], the function drops the remaining
+/// rules and returns [`RulesCompleteness::Incomplete`].
 ///
 /// # Errors
 ///
@@ -65,13 +69,14 @@ pub async fn review_rules(client: &Client, namespace: &str) -> Result<ReviewedRu
 
 /// Filters, sorts and limits `rules`.
 ///
-/// The API server returns rules in any order. After sorting, the limits drop the same rules at each review.
+/// The API server returns rules in any order. After sorting, the limits drop the same rules after
+/// each SelfSubjectRulesReview, so that callers see no changes.
 fn kept(mut rules: Vec<ResourceRule>, mut completeness: RulesCompleteness) -> ReviewedRules {
     for rule in &mut rules {
         rule.verbs.retain(|verb| matches!(verb.as_str(), "list" | "watch" | "*"));
     }
     rules.retain(|rule| !rule.verbs.is_empty());
-    rules.sort_by(|one, other| sorting(one).cmp(&sorting(other)));
+    rules.sort_by(|left, right| sorting(left).cmp(&sorting(right)));
     let mut names = 0;
     let fits = |rule: &ResourceRule| {
         let lists = [&rule.api_groups, &rule.resources, &rule.resource_names];
@@ -94,9 +99,8 @@ fn sorting(rule: &ResourceRule) -> [Option<&[String]>; 4] {
     [groups, resources, names, Some(verbs)]
 }
 
-/// Restricts the action in `attributes` to the objects that match the label and field selectors of a list or watch. An
-/// authorizer can allow a list with selectors and deny a list without them.
-#[must_use]
+/// Restricts the action in `attributes` to the objects that match the label and field selectors of
+/// a list or watch. An authorizer can allow a list with selectors and deny a list without them.
 pub fn with_selectors(
     attributes: ResourceAttributes,
     labels: &LabelSelector,
@@ -106,10 +110,11 @@ pub fn with_selectors(
     ResourceAttributes { label_selector, field_selector, ..attributes }
 }
 
-/// Converts the label selector `labels` into the form that an access review contains. Returns `None` if the selector
-/// has no requirements, because the API server rejects an empty list.
+/// Converts the label selector `labels` into the form that an access review contains. Returns
+/// `None` if the selector has no requirements, because the API server rejects an empty list.
 ///
-/// The result omits comparisons such as `Gt`, because the API server does not review them.
+/// The result omits comparisons such as `Gt`, because the API server does not evaluate them in
+/// access reviews.
 fn label_selector(labels: &LabelSelector) -> Option<LabelSelectorAttributes> {
     let requirements = labels.requirements().map(|requirement| {
         let values: Vec<_> = requirement.values().map(str::to_owned).collect();
@@ -147,8 +152,8 @@ fn field_selector(fields: &FieldSelector) -> Option<FieldSelectorAttributes> {
     })
 }
 
-/// Sends a SelfSubjectAccessReview and returns whether the identity of `client` is permitted to perform the action in
-/// `attributes`.
+/// Sends a SelfSubjectAccessReview and returns whether the identity of `client` is permitted to
+/// perform the action in `attributes`.
 ///
 /// # Errors
 ///
@@ -170,12 +175,13 @@ pub async fn is_allowed(
     response.status.map(|s| is_granted(&s)).ok_or_else(without_status::<SelfSubjectAccessReview>)
 }
 
-/// Sends a SubjectAccessReview and returns whether `subject` is permitted to perform the action in `attributes`.
+/// Sends a SubjectAccessReview and returns whether `subject` is permitted to perform the action in
+/// `attributes`.
 ///
 /// The identity of `client` needs `create` on `subjectaccessreviews`.
 ///
-/// For a user, the review contains no group except `system:authenticated`. kubewarm does not have the user's
-/// certificate or token, which contains the other groups.
+/// For a user, the SubjectAccessReview contains no group except `system:authenticated`. kubewarm
+/// does not have the user's certificate or token, which contains the other groups.
 ///
 /// # Errors
 ///
@@ -210,13 +216,14 @@ pub async fn is_permitted(
     response.status.map(|s| is_granted(&s)).ok_or_else(without_status::<SubjectAccessReview>)
 }
 
-/// Whether a review's status permits the action. A status that also denies it permits nothing.
+/// Whether the status of an access review permits the action. A status that both allows and denies
+/// the action does not permit it.
 pub(crate) fn is_granted(status: &SubjectAccessReviewStatus) -> bool {
     status.allowed && status.denied != Some(true)
 }
 
-/// Sends a SelfSubjectReview and returns the subject that `client` authenticates as. RBAC permits this review to every
-/// authenticated user.
+/// Sends a SelfSubjectReview and returns the subject that `client` authenticates as. By default,
+/// RBAC permits the SelfSubjectReview to every authenticated user.
 ///
 /// # Errors
 ///
@@ -250,8 +257,8 @@ pub(super) async fn post_with<R: Resource + Serialize>(
     let body = serde_json::to_vec(review).map_err(|_| {
         RequestFault::new(FaultReason::Internal, "a review could not be written as JSON")
     })?;
-    // A ServiceAccount with many Roles makes the response large, so this request keeps the default limit of 1 MiB for
-    // responses. Thousands of rules fit into 1 MiB.
+    // A ServiceAccount with many Roles makes the response large, so this request keeps the default
+    // limit of 1 MiB for responses. Thousands of rules fit into 1 MiB.
     ApiClient::new(client).post(path, body).with(more).send().await
 }
 
@@ -271,7 +278,8 @@ mod tests {
 
     type Sent = Arc<Mutex<Vec<(String, serde_json::Value)>>>;
 
-    /// Returns a client whose server responds with `body` to every request, and the requests that the server received.
+    /// Returns a client whose server responds with `body` to every request, and the requests that
+    /// the server received.
     fn answering(body: &'static str) -> (Client, Sent) {
         let sent = Sent::default();
         let noted = Arc::clone(&sent);
@@ -293,9 +301,9 @@ mod tests {
             r#"{"spec":{},"status":{"incomplete":true,"nonResourceRules":[],"resourceRules":
                 [{"verbs":["list"],"apiGroups":[""],"resources":["pods"]}]}}"#,
         );
-        let found = review_rules(&client, "shop").await.unwrap();
-        assert_eq!(found.completeness, RulesCompleteness::Incomplete);
-        assert_eq!(found.rules[0].verbs, ["list"]);
+        let rules = review_rules(&client, "shop").await.unwrap();
+        assert_eq!(rules.completeness, RulesCompleteness::Incomplete);
+        assert_eq!(rules.rules[0].verbs, ["list"]);
         let (path, review) = &sent.lock()[0];
         assert_eq!(path, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews");
         assert_eq!(review["spec"]["namespace"], "shop");
@@ -309,23 +317,23 @@ mod tests {
             resource_names: Some((0..names).map(|n| n.to_string()).collect()),
             verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
         };
-        let of = |rules| kept(rules, RulesCompleteness::Complete);
-        let found = of(vec![
+        let keep = |rules| kept(rules, RulesCompleteness::Complete);
+        let reviewed = keep(vec![
             rule(&["get", "watch"], "pods", 0),
             rule(&["get"], "secrets", 0),
             rule(&["*"], "nodes", 0),
         ]);
         let rules = vec![rule(&["*"], "nodes", 0), rule(&["watch"], "pods", 0)];
-        assert_eq!(found, ReviewedRules { rules, completeness: RulesCompleteness::Complete });
+        assert_eq!(reviewed, ReviewedRules { rules, completeness: RulesCompleteness::Complete });
 
-        let size = |found: &ReviewedRules| (found.rules.len(), found.completeness);
-        let many = |count| of((0..count).map(|_| rule(&["list"], "pods", 0)).collect());
+        let size = |reviewed: &ReviewedRules| (reviewed.rules.len(), reviewed.completeness);
+        let many = |count| keep((0..count).map(|_| rule(&["list"], "pods", 0)).collect());
         assert_eq!(size(&many(1_024)), (1_024, RulesCompleteness::Complete));
         assert_eq!(size(&many(1_025)), (1_024, RulesCompleteness::Incomplete));
         let (few, most) = (rule(&["list"], "a", 1), rule(&["list"], "b", 4_091));
-        assert_eq!(size(&of(vec![most.clone(), few.clone()])), (2, RulesCompleteness::Complete));
+        assert_eq!(size(&keep(vec![most.clone(), few.clone()])), (2, RulesCompleteness::Complete));
         let one_more = rule(&["list"], "b", 4_092);
-        assert_eq!(size(&of(vec![one_more, few])), (1, RulesCompleteness::Incomplete));
+        assert_eq!(size(&keep(vec![one_more, few])), (1, RulesCompleteness::Incomplete));
     }
 
     #[tokio::test]
@@ -344,8 +352,8 @@ mod tests {
     async fn a_service_account_is_reviewed_with_its_groups() {
         let (client, sent) = answering(r#"{"spec":{},"status":{"allowed":false}}"#);
         let account = Subject::from_username("system:serviceaccount:shop:reader");
-        let allowed = is_permitted(&client, &account, ResourceAttributes::default()).await;
-        assert_eq!(allowed, Ok(false));
+        let is_allowed = is_permitted(&client, &account, ResourceAttributes::default()).await;
+        assert_eq!(is_allowed, Ok(false));
         let (path, review) = &sent.lock()[0];
         assert_eq!(path, "/apis/authorization.k8s.io/v1/subjectaccessreviews");
         assert_eq!(review["spec"]["user"], account.to_string());

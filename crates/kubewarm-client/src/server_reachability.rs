@@ -1,5 +1,6 @@
-//! When the API server last answered a request. All clients of one connection share this fact, so that an informer does
-//! not wait for its own backoff after another client has reached the server again.
+//! Records when the API server last answered a request. All clients of one connection share this
+//! time. So an informer can retry when another client has reached the server again, instead of
+//! waiting for the informer's own backoff.
 
 use http::{Request, Response, StatusCode};
 use kube::{Client, client::Body};
@@ -7,13 +8,14 @@ use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
 use tower::{BoxError, service_fn};
 
-/// When the last request was sent that the API server answered. `None` until the first answer. Clones share the state.
+/// When a client sent the latest request that the API server answered. `None` until the first
+/// answer. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct ServerReachability(Arc<watch::Sender<Option<Instant>>>);
 
 impl ServerReachability {
-    /// Returns a client that sends the requests of `client`, and records which of them the API server answers.
-    #[must_use]
+    /// Returns a client that sends the requests of `client`, and records which of them the API
+    /// server answers.
     pub fn observe(&self, client: Client) -> Client {
         let (reachability, namespace) = (self.clone(), client.default_namespace().to_owned());
         let service = service_fn(move |request: Request<Body>| {
@@ -41,8 +43,8 @@ impl ServerReachability {
         }
     }
 
-    /// Waits until the API server has answered a request that was sent after `since`. An answer that was on its way at
-    /// `since` shows nothing about the time after it.
+    /// Waits until the API server has answered a request that was sent after `since`. An answer
+    /// that was on its way at `since` shows nothing about the time after it.
     pub async fn answered_since(&self, since: Instant) {
         let mut states = self.0.subscribe();
         // The receiver never sees the end of the channel, because `self` holds the sender.
@@ -50,8 +52,8 @@ impl ServerReachability {
     }
 }
 
-/// Whether the response shows that the API server works. A load balancer sends 5xx without an API server. An API server
-/// that starts can reject requests, because it has not read its Roles yet.
+/// Whether the response shows that the API server works. A load balancer sends 5xx without an API
+/// server. An API server that starts can reject requests, because it has not read its Roles yet.
 fn is_answer(status: StatusCode) -> bool {
     let is_rejected = [401, 403, 429].contains(&status.as_u16());
     !is_rejected && !status.is_server_error()

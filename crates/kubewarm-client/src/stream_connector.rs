@@ -1,4 +1,5 @@
-//! Connects to a server through streams that the caller opens, such as the streams of a port-forward.
+//! Connects to a server through streams that the caller opens, such as the streams of a
+//! port-forward.
 
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -19,7 +20,8 @@ use tower::{service_fn, util::BoxCloneSyncService};
 pub struct StreamConnector(pub(super) BoxCloneSyncService<Uri, ServerStream, io::Error>);
 
 impl StreamConnector {
-    /// Creates a connector for an HTTP client. `open` returns a new stream for each connection, whatever the URL.
+    /// Creates a connector for an HTTP client. `open` returns a new stream for each connection,
+    /// whatever the URL.
     pub fn new<O, F>(open: O) -> Self
     where
         O: Fn() -> F + Clone + Send + Sync + 'static,

@@ -1,7 +1,7 @@
 //! Creates HTTP clients from a configuration: TCP and TLS settings, timeouts, retries.
 //!
-//! kubewarm does not use kube's HTTP stack, which sets neither keepalive nor `TCP_NODELAY` and logs each 5xx as an
-//! error.
+//! kubewarm does not use kube's HTTP stack, which sets neither keepalive nor `TCP_NODELAY` and logs
+//! each 5xx as an error.
 
 use super::account::AnonymousConfig;
 use bytes::Bytes;
@@ -37,53 +37,58 @@ use tower::{
 
 /// Timeout of the TCP connect only. The timeout of the request also covers the TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle time before the first keepalive probe. After three unanswered probes at intervals of 10 s, TCP closes the
-/// connection: 60 s in total.
+/// Idle time before the first keepalive probe. After three unanswered probes at intervals of 10 s,
+/// TCP closes the connection: 60 s in total.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// `TCP_USER_TIMEOUT`: a connection closes if the peer does not acknowledge sent bytes for this long. TCP sends no
-/// keepalive probes while bytes are unacknowledged.
+/// `TCP_USER_TIMEOUT`: a connection closes if the peer does not acknowledge sent bytes for this
+/// long. TCP sends no keepalive probes while bytes are unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_mins(1);
-/// Time after which an idle connection closes, so that a burst of lists leaves no sockets open for long. The API server
-/// closes idle connections later.
+/// Time after which an idle connection closes, so that a burst of lists leaves no sockets open for
+/// long. The API server closes idle connections later.
 const POOL_IDLE: Duration = Duration::from_secs(30);
-/// Largest read buffer of a connection, in bytes. The buffer grows to this size while kubewarm reads a list, and keeps
-/// its size during the watch that follows. Hyper's default, about 400 KiB, does not make lists faster.
+/// Largest read buffer of a connection, in bytes. The buffer grows to this size while kubewarm
+/// reads a list, and keeps its size during the watch that follows. Hyper's default, about 400 KiB,
+/// does not make lists faster.
 const RECEIVE_BUFFER: usize = 64 << 10;
-/// Time limit of short requests, such as reviews, until the response headers arrive. Includes the retries.
+/// Time limit of short requests, such as access reviews, until the response headers arrive.
+/// Includes the retries.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of retries of a request after the statuses 429, 503 and 504. The delay grows from `RETRY_FIRST` to at
-/// most `RETRY_LAST`.
+/// Maximum number of retries of a request after the statuses 429, 503 and 504. The delay grows from
+/// `RETRY_FIRST` to at most `RETRY_LAST`.
 const RETRIES: u32 = 5;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// The body of a caller's request, which kubewarm forwards to the API server while the body arrives.
+/// The body of a caller's request, which kubewarm forwards to the API server while the body
+/// arrives.
 pub type StreamingBody = UnsyncBoxBody<Bytes, BoxError>;
 /// An HTTP service that sends requests unchanged and returns each response before its body arrives.
 pub(super) type StreamingService =
     BoxCloneSyncService<Request<StreamingBody>, Response<Incoming>, HttpError>;
 
-/// Creates an API client without retries. Only the TCP connect has a timeout, so each caller must limit the time of its
-/// requests.
+/// Creates an API client without retries. Only the TCP connect has a timeout, so each caller must
+/// limit the time of its requests.
 ///
-/// Must be called within a tokio runtime. Runs the kubeconfig's exec plugin, if the kubeconfig has one.
+/// Must be called within a tokio runtime. Runs the kubeconfig's exec plugin, if the kubeconfig has
+/// one.
 pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = None;
     config.write_timeout = None;
     if config.proxy_url.is_some() {
-        // With a proxy, TCP keepalive would detect only a dead proxy and not a dead API server. So kubewarm uses kube's
-        // HTTP stack, which sets no keepalive.
+        // With a proxy, TCP keepalive would detect only a dead proxy and not a dead API server. So
+        // kubewarm uses kube's HTTP stack, which sets no keepalive.
         return Ok(ClientBuilder::try_from(config)?.build());
     }
     direct(tcp(), &config)
 }
 
-/// Creates an HTTP service that forwards requests of callers to the API server, with the same TCP and TLS settings as
-/// [`plain`]. The type of `server` has no credentials, so each request has only the caller's.
+/// Creates an HTTP service that forwards requests of callers to the API server, with the same TCP
+/// and TLS settings as [`plain`]. The type of `server` has no credentials, so each request has only
+/// the caller's.
 pub(super) fn pipe(server: &AnonymousConfig) -> kube::Result<StreamingService> {
     let config = server.as_config();
     let Some(proxy) = config.proxy_url.clone() else {
@@ -103,7 +108,7 @@ fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
     // The matcher extracts user and password from the proxy's URL, as in kube.
     let matcher = Matcher::builder().all(proxy.to_string()).build();
     let intercepted = matcher.intercept(&Uri::from_static("https://any.server"));
-    let auth = intercepted.and_then(|it| it.basic_auth().cloned());
+    let auth = intercepted.and_then(|proxy| proxy.basic_auth().cloned());
     let tunnel = Tunnel::new(proxy, connector);
     match auth {
         Some(auth) => tunnel.with_auth(auth),
@@ -146,8 +151,8 @@ where
     C::Future: Send + Unpin + 'static,
     C::Error: Into<BoxError>,
 {
-    // An `http` server needs no TLS connector. In kubewarm's image without CA certificates, creating a TLS connector
-    // would fail.
+    // An `http` server needs no TLS connector. In kubewarm's image without CA certificates,
+    // creating a TLS connector would fail.
     if config.cluster_url.scheme_str() == Some("http") {
         return over(connector, config);
     }
@@ -181,8 +186,8 @@ where
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// Creates an API client that uses the connections of `plain` and limits the time from a request to the end of its
-/// response. Watches have no limit.
+/// Creates an API client that uses the connections of `plain` and limits the time from a request to
+/// the end of its response. Watches have no limit.
 pub(super) fn limited(plain: &Client, limit: Duration) -> Client {
     let inner = plain.clone();
     let service = service_fn(move |request: Request<Body>| {
@@ -225,10 +230,11 @@ async fn before<T>(
     })
 }
 
-/// Creates an API client for short requests, such as reviews. The client uses the connections of `plain`.
+/// Creates an API client for short requests, such as access reviews. The client uses the
+/// connections of `plain`.
 ///
-/// The client retries up to five times after 429, 503 and 504. A request fails if its response headers do not arrive
-/// within 30 s, retries included. The body has no time limit.
+/// The client retries up to five times after 429, 503 and 504. A request fails if its response
+/// headers do not arrive within 30 s, retries included. The body has no time limit.
 pub(super) fn patient(plain: &Client) -> Client {
     let inner = plain.clone();
     let send = service_fn(move |request: Request<Body>| {
@@ -238,8 +244,8 @@ pub(super) fn patient(plain: &Client) -> Client {
     let namespace = plain.default_namespace().to_owned();
     let retried = match RetryPolicy::new(RETRY_FIRST, RETRY_LAST, RETRIES, true) {
         Ok(policy) => Some(RetryLayer::new(policy)),
-        // `RetryPolicy::new` fails only if the first delay exceeds the last delay. The client would then send no
-        // retries.
+        // `RetryPolicy::new` fails only if the first delay exceeds the last delay. The client would
+        // then send no retries.
         Err(_) => None,
     };
     let service = ServiceBuilder::new().option_layer(retried).service(send);

@@ -1,4 +1,5 @@
-//! Forwards requests of callers (kubewarm's clients) to the API server without the operator's credentials.
+//! Forwards requests of callers (kubewarm's clients) to the API server without the operator's
+//! credentials.
 
 use super::{
     fault,
@@ -7,15 +8,15 @@ use super::{
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use kubewarm_api::model::{FaultReason, RequestFault};
-use std::fmt;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt as _;
 
 /// Forwards requests of callers (kubewarm's clients) to the API server, and adds no credentials.
 ///
-/// All clones use one pool of HTTP/1.1 connections, which no other client of the process uses. A response with status
-/// 101 removes its connection from the pool.
+/// All clones use one pool of HTTP/1.1 connections, which no other client of the process uses. A
+/// response with status 101 removes its connection from the pool, because the connection then no
+/// longer carries HTTP requests.
 #[derive(Clone)]
 pub struct UpstreamProxy {
     pipe: StreamingService,
@@ -37,7 +38,8 @@ impl UpstreamProxy {
         Self { pipe, server: server.clone(), runtime }
     }
 
-    /// Sends `request` and returns the response when its headers arrive. The URI of `request` must be a path.
+    /// Sends `request` and returns the response when its headers arrive. The URI of `request` must
+    /// be a path.
     ///
     /// The function does not follow a redirect: it returns the redirect response.
     ///
@@ -47,8 +49,8 @@ impl UpstreamProxy {
     ///
     /// # Cost
     ///
-    /// The TCP connect takes at most 10 s. The wait for the response has no time limit, so callers must set one.
-    /// Dropping the returned future aborts the request.
+    /// The TCP connect takes at most 10 s. The wait for the response has no time limit, so callers
+    /// must set one. Dropping the returned future aborts the request.
     pub async fn send(
         &self,
         mut request: Request<StreamingBody>,
@@ -80,11 +82,5 @@ impl UpstreamProxy {
         Uri::from_parts(parts).map_err(|_| {
             RequestFault::new(FaultReason::Internal, "the server's URL cannot be used")
         })
-    }
-}
-
-impl fmt::Debug for UpstreamProxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UpstreamProxy").field("server", &self.server).finish_non_exhaustive()
     }
 }

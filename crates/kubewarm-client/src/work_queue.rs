@@ -1,10 +1,11 @@
-//! A work queue with due times and backoff, as in client-go. The queue has no task, timer or lock: its owner polls it.
+//! A work queue with due times and backoff, as in client-go. The queue has no task, timer or lock:
+//! its owner polls it.
 
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// A queue of keys with due times. If a caller adds a key twice, the key is due only once. The work on a key does not
-/// start again before the previous work on this key has ended.
+/// A queue of keys with due times. If a caller adds a key twice, the key is due only once. The work
+/// on a key does not start again before the previous work on this key has ended.
 ///
 /// The queue has no size limit: it contains each added key until the caller removes it.
 #[derive(Debug)]
@@ -17,16 +18,16 @@ pub struct WorkQueue<K> {
 #[derive(Debug, Default)]
 struct WorkItem {
     due: Option<Instant>,
-    /// The earliest start of the next work on the key, even if a caller adds the key with an earlier due time.
+    /// The earliest start of the next work on the key, even if a caller adds the key with an
+    /// earlier due time.
     not_before: Option<Instant>,
     failures: u32,
     is_under_way: bool,
 }
 
 impl<K: Clone + Ord> WorkQueue<K> {
-    /// Creates an empty queue. After a failure, the work on a key starts again after the pause `first`. Each further
-    /// failure doubles the pause, up to `longest`.
-    #[must_use]
+    /// Creates an empty queue. After a failure, the work on a key starts again after the pause
+    /// `first`. Each further failure doubles the pause, up to `longest`.
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self { keys: BTreeMap::new(), backoff: [first, longest] }
     }
@@ -46,30 +47,30 @@ impl<K: Clone + Ord> WorkQueue<K> {
         work.due = Some(work.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Returns the time at which the next key is due. The time is in the past if [`start_due`](Self::start_due) left a
-    /// due key that `admit` rejected.
+    /// Returns the time at which the next key is due. The time is in the past if
+    /// [`start_due`](Self::start_due) left a due key that `admit` rejected.
     ///
     /// # Cost
     ///
     /// Visits every key.
-    #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let waiting = self.keys.values().filter(|work| !work.is_under_way);
         waiting.filter_map(|work| Some(work.due?.max(work.not_before.unwrap_or(work.due?)))).min()
     }
 
-    /// Clears the due time of `key`. The work on `key` then starts only after a caller adds the key again.
+    /// Clears the due time of `key`. The work on `key` then starts only after a caller adds the key
+    /// again.
     pub fn cancel(&mut self, key: &K) {
         if let Some(work) = self.keys.get_mut(key) {
             work.due = None;
         }
     }
 
-    /// Marks every due key that `admit` accepts as in progress. Returns these keys and the results of `admit`, starting
-    /// with the key that has been due for the longest time.
+    /// Marks every due key that `admit` accepts as in progress. Returns these keys and the results
+    /// of `admit`, starting with the key that has been due for the longest time.
     ///
-    /// The caller must end the work on each key with [`finish`](Self::finish), [`finish_failed`](Self::finish_failed)
-    /// or [`finish_until`](Self::finish_until).
+    /// The caller must end the work on each key with [`finish`](Self::finish),
+    /// [`finish_failed`](Self::finish_failed) or [`finish_until`](Self::finish_until).
     ///
     /// # Cost
     ///
@@ -82,8 +83,8 @@ impl<K: Clone + Ord> WorkQueue<K> {
         self.start_due_by(now, |_| (), admit)
     }
 
-    /// Starts work as [`start_due`](Self::start_due) does, but returns keys with a lower value of `class` before keys
-    /// with a higher value.
+    /// Starts work as [`start_due`](Self::start_due) does, but returns keys with a lower value of
+    /// `class` before keys with a higher value.
     pub fn start_due_by<P, C: Ord>(
         &mut self,
         now: Instant,
@@ -91,8 +92,8 @@ impl<K: Clone + Ord> WorkQueue<K> {
         mut admit: impl FnMut(&K) -> Option<P>,
     ) -> Vec<(K, P)> {
         let due_since = |work: &WorkItem| {
-            let waits = work.is_under_way || work.not_before.is_some_and(|at| at > now);
-            work.due.filter(|due| !waits && *due <= now)
+            let is_waiting = work.is_under_way || work.not_before.is_some_and(|at| at > now);
+            work.due.filter(|due| !is_waiting && *due <= now)
         };
         let keys = self.keys.iter_mut();
         let due = keys.filter_map(|(key, work)| {
@@ -100,7 +101,7 @@ impl<K: Clone + Ord> WorkQueue<K> {
             Some(((class(key), since), key, work))
         });
         let mut due: Vec<_> = due.collect();
-        due.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        due.sort_by(|(left, ..), (right, ..)| left.cmp(right));
         let taken = due.into_iter().filter_map(|(_, key, work)| {
             let permit = admit(key)?;
             (work.is_under_way, work.due) = (true, None);
@@ -109,13 +110,14 @@ impl<K: Clone + Ord> WorkQueue<K> {
         taken.collect()
     }
 
-    /// Ends the work on `key` and resets its number of failures. Returns whether the key was in progress.
+    /// Ends the work on `key` and resets its number of failures. Returns whether the key was in
+    /// progress.
     pub fn finish(&mut self, key: &K) -> bool {
         self.end(key, |work| (work.failures, work.not_before) = (0, None))
     }
 
-    /// Ends the work on `key` as a failure: the key is due again after a backoff pause. Returns whether the key was in
-    /// progress.
+    /// Ends the work on `key` as a failure: the key is due again after a backoff pause. Returns
+    /// whether the key was in progress.
     pub fn finish_failed(&mut self, key: &K, now: Instant) -> bool {
         let [first, longest] = self.backoff;
         self.end(key, |work| {
@@ -126,7 +128,8 @@ impl<K: Clone + Ord> WorkQueue<K> {
         })
     }
 
-    /// Ends the work on `key`, which does not start again before `until`. Returns whether the key was in progress.
+    /// Ends the work on `key`, which does not start again before `until`. Returns whether the key
+    /// was in progress.
     pub fn finish_until(&mut self, key: &K, until: Instant) -> bool {
         self.end(key, |work| work.not_before = Some(until))
     }

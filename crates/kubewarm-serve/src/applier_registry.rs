@@ -1,8 +1,10 @@
-//! Users who read objects without managedFields, and who apply such objects or may patch them. These users can remove
-//! their own fields, see docs/adr/0082-keep-managed-fields-by-default.md.
+//! Records users who read objects without managedFields, and who apply such objects or may patch
+//! them. A client that applies what it extracts from such an object removes its own fields. So
+//! statuses and metrics report the number of these users, see
+//! docs/adr/0082-keep-managed-fields-by-default.md.
 
 use crate::{
-    callers::{AuthenticatedCaller, CallerAdmission, CallerRejection},
+    callers::{AuthenticatedCaller, CallerGate, CallerRejection},
     review,
 };
 use jiff::Timestamp;
@@ -20,20 +22,24 @@ use std::{
 };
 use tokio::{task::spawn_local, time::Instant};
 
-/// The maximum number of users with a sign of applies, each for one informer. kubewarm ignores further users.
+/// The maximum number of users who can apply the objects that they read. A user counts once for
+/// each informer. kubewarm ignores further users.
 const MAX_APPLIERS: usize = 256;
-/// The maximum number of readers, each of one informer, about 200 bytes each. kubewarm ignores further readers.
+/// The maximum number of readers, each of one informer, about 200 bytes each. kubewarm ignores
+/// further readers.
 const MAX_READERS: usize = 4_096;
 /// The maximum length of a user's name in bytes. kubewarm ignores users with longer names.
 const MAX_NAME: usize = 512;
 /// The minimum time between two access reviews for one user and informer.
 const REVIEW_PERIOD: Duration = Duration::from_hours(1);
-/// kubewarm forgets a reader who was not reviewed for this time, because the reader no longer reads.
+/// kubewarm forgets a reader this long after the reader's last access review. A reader that still
+/// reads causes an access review after `REVIEW_PERIOD`, so this reader no longer reads.
 const LIFE: Duration = Duration::from_hours(2);
 /// The minimum time between two searches for readers to forget.
 const PURGE_PERIOD: Duration = Duration::from_mins(1);
 
-/// Why kubewarm assumes that a reader can apply the objects.
+/// Why kubewarm assumes that a reader can apply the objects that the informer provides without
+/// managedFields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum ApplySign {
     /// kubewarm forwarded a server-side apply of the user for the resource.
@@ -45,7 +51,8 @@ enum ApplySign {
 /// One user who reads the objects of one informer.
 struct DroppedFieldsReader {
     reviewed_at: Instant,
-    /// The namespace of the last access review; empty for all namespaces. [`ApplySign::MayPatch`] applies to it.
+    /// The namespace of the last access review for `patch`; empty for all namespaces.
+    /// [`ApplySign::MayPatch`] means that the user may patch objects in this namespace.
     namespace: Box<str>,
     sign: Option<(ApplySign, Timestamp)>,
 }
@@ -57,8 +64,8 @@ struct RegistryContent {
     purged_at: Option<Instant>,
 }
 
-/// The users who read from informers that drop managedFields. Clones share the content. Each replica knows only the
-/// reads that it answered itself.
+/// The users who read from informers that drop managedFields, and whether they can apply the
+/// objects. Clones share the content. Each replica knows only the reads that it answered itself.
 #[derive(Clone, Default)]
 pub struct ApplierRegistry {
     content: Arc<Mutex<RegistryContent>>,
@@ -66,11 +73,13 @@ pub struct ApplierRegistry {
 }
 
 impl ApplierRegistry {
-    /// Records that `caller` read objects of `namespace` from `informer`. If the informer drops managedFields, the
-    /// first read and then one read an hour start an access review in the background.
+    /// Records that `caller` read objects of `namespace` from `informer`. If the informer drops
+    /// managedFields, a later server-side apply by the caller can remove fields. So the first read
+    /// and then one read an hour start an access review in the background, which shows whether the
+    /// caller may patch the objects.
     pub(crate) fn note_read(
         &self,
-        callers: &Arc<CallerAdmission>,
+        callers: &Arc<CallerGate>,
         caller: &AuthenticatedCaller,
         informer: &InformerKey,
         namespace: Option<&str>,
@@ -98,15 +107,18 @@ impl ApplierRegistry {
             let is_permitted = match callers.review_also(&caller, &patch).await {
                 Ok(_) => true,
                 Err(CallerRejection::Forbidden { .. }) => false,
-                // Without a decision, the next review is in an hour.
+                // Without a decision, kubewarm learns nothing. A read after an hour starts the next
+                // access review.
                 Err(_) => return,
             };
             registry.record_review(&informer, &caller.user.name, is_permitted, Timestamp::now());
         });
     }
 
-    /// Records a read of objects of `namespace`. If an access review is due, returns its namespace: the namespace in
-    /// which an earlier review permitted the user to patch, or else `namespace`.
+    /// Records a read of objects of `namespace`. If an access review for `patch` is due, returns
+    /// the namespace for this access review. If an earlier one permitted the user to patch, its
+    /// namespace stays, so that a later denial removes the permission. Otherwise, the result is
+    /// `namespace`.
     fn record_read(
         &self,
         informer: &InformerKey,
@@ -139,7 +151,8 @@ impl ApplierRegistry {
     fn record_review(&self, informer: &InformerKey, user: &str, is_permitted: bool, at: Timestamp) {
         let mut content = self.content.lock();
         let has_room = content.count_signs() < MAX_APPLIERS;
-        let Some(reader) = content.readers.get_mut(informer).and_then(|it| it.get_mut(user)) else {
+        let Some(reader) = content.readers.get_mut(informer).and_then(|users| users.get_mut(user))
+        else {
             return;
         };
         match (reader.sign, is_permitted) {
@@ -149,8 +162,8 @@ impl ApplierRegistry {
         }
     }
 
-    /// Records a forwarded server-side apply of `user`. It counts for each informer of the resource from which the
-    /// user has read, if the informer contains the namespace of the apply.
+    /// Records a forwarded server-side apply of `user`. The apply counts for each informer of the
+    /// resource from which the user has read, if the informer contains the namespace of the apply.
     pub(crate) fn record_apply(&self, user: &str, written: &WriteTarget, at: Timestamp) {
         let mut content = self.content.lock();
         let mut free = MAX_APPLIERS.saturating_sub(content.count_signs());
@@ -159,7 +172,7 @@ impl ApplierRegistry {
                 && informer
                     .scope
                     .namespace()
-                    .is_none_or(|it| written.namespace.as_deref() == Some(it));
+                    .is_none_or(|namespace| written.namespace.as_deref() == Some(namespace));
             let Some(reader) = users.get_mut(user).filter(|_| is_covered) else { continue };
             if reader.sign.is_none() {
                 if free == 0 {
@@ -171,9 +184,9 @@ impl ApplierRegistry {
         }
     }
 
-    /// A number for each user who reads from `informer` and can apply the objects. One user has the same number for
-    /// all informers. The numbers hide the users' names.
-    #[must_use]
+    /// A number for each user who reads from `informer` and can apply the objects. One user has the
+    /// same number for all informers, so a target with several informers counts each user once. The
+    /// numbers hide the users' names.
     pub fn user_tags(&self, informer: &InformerKey) -> Vec<u64> {
         if !informer.drops_managed_fields() {
             return Vec::new();
@@ -181,20 +194,19 @@ impl ApplierRegistry {
         let content = self.content.lock();
         let users = content.readers.get(informer).into_iter().flatten();
         users
-            .filter(|(_, it)| it.is_applier())
+            .filter(|(_, reader)| reader.is_applier())
             .map(|(user, _)| self.hasher.hash_one(user))
             .collect()
     }
 
     /// The number of users who read from an informer and can apply the objects.
-    #[must_use]
     pub fn count_users(&self) -> usize {
         let content = self.content.lock();
         content.appliers().map(|(_, user, _)| user).collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns `{"appliers":[…]}`, sorted by user, for the path `/debug/appliers` of the admin server.
-    #[must_use]
+    /// Returns `{"appliers":[…]}`, sorted by user, for the path `/debug/appliers` of the admin
+    /// server.
     pub fn to_json(&self) -> String {
         let content = self.content.lock();
         let mut appliers: Vec<_> = content
@@ -271,8 +283,8 @@ mod tests {
     use tokio::time::advance;
 
     fn informer(scope: InformerScope, fields: ManagedFieldsPolicy) -> InformerKey {
-        let of = GroupResource::new("", "configmaps").unwrap();
-        InformerKey::all(Resource::new(of, "v1").unwrap(), scope, Projection::Full(fields))
+        let resource = GroupResource::new("", "configmaps").unwrap();
+        InformerKey::all(Resource::new(resource, "v1").unwrap(), scope, Projection::Full(fields))
     }
 
     fn dropping(namespace: &str) -> InformerKey {
@@ -300,7 +312,8 @@ mod tests {
         advance(REVIEW_PERIOD).await;
         assert_eq!(due("ada", "b").as_deref(), Some("b"));
         assert_eq!(due("ada", "b"), None);
-        // The next review decides whether the sign of the last one is still true, so it has the same namespace.
+        // The next access review decides whether the user may still patch, so it has the same
+        // namespace as the last one.
         registry.record_review(&key, "ada", true, at());
         advance(REVIEW_PERIOD).await;
         assert_eq!(due("ada", "a").as_deref(), Some("b"));
@@ -330,7 +343,8 @@ mod tests {
             json.contains(r#""sign":"MayPatch""#) && json.contains(r#""user":"bob""#),
             "{json}"
         );
-        // A review ends the sign of an earlier review, but not the sign of an apply.
+        // A denied access review withdraws what an earlier one permitted, but an observed apply
+        // still counts.
         registry.record_review(&a, "bob", false, at());
         registry.record_review(&a, "ada", false, at());
         assert_eq!(counts(), [1, 1, 0]);

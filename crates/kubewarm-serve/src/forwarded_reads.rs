@@ -1,19 +1,22 @@
-//! The list of reads that kubewarm forwarded because no profile declares their objects, for the path
-//! `/debug/forwarded` of kubewarm's admin server.
+//! The list of reads that kubewarm forwarded because no profile declares their objects. It shows an
+//! administrator which profiles are missing, at the path `/debug/forwarded` of kubewarm's admin
+//! server.
 
 use crate::metrics::HandlerLabel;
 use jiff::Timestamp;
 use kubewarm_api::model::Resource;
 use parking_lot::Mutex;
 use serde::Serialize;
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
-/// The maximum number of pairs of a kind and a user. A new pair replaces the pair whose last read is the oldest.
+/// The maximum number of pairs of a resource and a user. A new pair replaces the pair whose last
+/// read is the oldest.
 const MAX_ENTRIES: usize = 256;
-/// The maximum length of a stored user name in bytes. The names of ServiceAccounts have at most 342 bytes.
+/// The maximum length of a stored user name in bytes. The names of ServiceAccounts have at most 342
+/// bytes.
 const MAX_USER_BYTES: usize = 384;
 
-/// Counts forwarded reads of undeclared objects, by kind and user. Clones share the counts.
+/// Counts forwarded reads of undeclared objects, by resource and user. Clones share the counts.
 #[derive(Clone, Default)]
 pub struct ForwardedReads(Arc<Mutex<ForwardedReadTable>>);
 
@@ -36,7 +39,7 @@ struct ForwardedReadCount {
     last_read: u64,
 }
 
-/// One pair, as `/debug/forwarded` prints it.
+/// One pair of a resource and a user, as `/debug/forwarded` prints it.
 #[derive(Serialize)]
 struct ForwardedReadEntry<'a> {
     group: &'a str,
@@ -48,8 +51,9 @@ struct ForwardedReadEntry<'a> {
 }
 
 impl ForwardedReads {
-    /// Counts a read of `resource` by `user`, which the API server answered with success. So the API server serves the
-    /// resource. Counts only gets, lists and watches.
+    /// Counts a read of `resource` by `user`. Call this only if the API server answered with
+    /// success: then the API server serves the resource, and clients cannot fill the list with
+    /// invented resources. Counts only gets, lists and watches.
     ///
     /// Cost: with 256 entries, a new pair visits all entries.
     pub(super) fn count(&self, kind: HandlerLabel, resource: Resource, user: &str, at: Timestamp) {
@@ -79,11 +83,10 @@ impl ForwardedReads {
     }
 
     /// Returns the list as `{"forwarded":[…]}`, sorted by kind and user.
-    #[must_use]
     pub fn to_json(&self) -> String {
         let mut entries: Vec<_> =
             self.0.lock().entries.iter().map(|(pair, count)| (pair.clone(), *count)).collect();
-        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        entries.sort_by(|(left, _), (right, _)| left.cmp(right));
         let entries: Vec<_> = entries
             .iter()
             .map(|((resource, user), count)| ForwardedReadEntry {
@@ -102,12 +105,6 @@ impl ForwardedReads {
 /// Returns the beginning of `user` with at most `MAX_USER_BYTES` bytes.
 fn shorten(user: &str) -> &str {
     user.get(..user.floor_char_boundary(MAX_USER_BYTES)).unwrap_or(user)
-}
-
-impl fmt::Debug for ForwardedReads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ForwardedReads").field(&self.0.lock().entries.len()).finish()
-    }
 }
 
 #[cfg(test)]
@@ -158,11 +155,11 @@ mod tests {
             count("active");
         }
         let users: Vec<_> =
-            shown(&reads).iter().map(|it| it["user"].as_str().unwrap().to_owned()).collect();
+            shown(&reads).iter().map(|entry| entry["user"].as_str().unwrap().to_owned()).collect();
         assert_eq!(users.len(), MAX_ENTRIES);
         assert!(users.contains(&"active".to_owned()) && !users.contains(&"user-0".to_owned()));
         count(&"ö".repeat(MAX_USER_BYTES));
-        let longest = shown(&reads).iter().map(|it| it["user"].as_str().unwrap().len()).max();
+        let longest = shown(&reads).iter().map(|entry| entry["user"].as_str().unwrap().len()).max();
         assert_eq!(longest, Some(MAX_USER_BYTES));
     }
 }

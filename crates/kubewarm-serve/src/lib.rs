@@ -1,4 +1,5 @@
-//! kubewarm's read API: a TLS listener that answers Kubernetes API requests from the stores in memory.
+//! kubewarm's read API: a TLS listener that answers Kubernetes API requests from the stores in
+//! memory.
 //!
 //! | module | content |
 //! |---|---|

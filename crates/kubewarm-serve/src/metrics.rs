@@ -15,12 +15,12 @@ use std::{
     time::Duration,
 };
 
-/// Histogram buckets in seconds for the time from a client's request to kubewarm's response. Most responses come
-/// from memory, so the smallest bucket is 0.1 ms.
+/// Histogram buckets in seconds for the time from a client's request to kubewarm's response. Most
+/// responses come from memory, so the smallest bucket is 0.1 ms.
 const READ_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
-/// Histogram buckets in seconds for reads that waited. The smallest bucket is for one request to the API server.
-/// The largest bucket is for the longest wait for an informer's first list.
+/// Histogram buckets in seconds for reads that waited. The smallest bucket is for one request to
+/// the API server. The largest bucket is for the longest wait for an informer's first list.
 const READ_WAIT_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 15.0, 60.0];
 
@@ -48,7 +48,8 @@ pub enum HandlerLabel {
 pub enum ResponseSource {
     /// A store that answered without a wait. All watches and discovery documents count as hits too.
     Hit,
-    /// A store that answered a get or list after the request waited for the store or for a freshness check.
+    /// A store that answered a get or list after the request waited for the store or for a
+    /// freshness check.
     Wait,
     /// The API server, to which kubewarm forwarded the request.
     Bypass,
@@ -56,7 +57,7 @@ pub enum ResponseSource {
     Rejected,
 }
 
-/// What a get or list waited for last, as the metric label `reason`.
+/// What a get or list waited for last before kubewarm answered, as the metric label `reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WaitReason {
@@ -68,8 +69,8 @@ pub enum WaitReason {
     FreshnessCheck,
 }
 
-/// The values of the label `outcome` of gets and lists that waited: kubewarm answered the request, or returned an
-/// error.
+/// The values of the label `outcome` of gets and lists that waited: kubewarm answered the request,
+/// or returned an error.
 pub const WAIT_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOutcome::Error];
 
 /// Why a client's watch ended, as the metric label `reason`.
@@ -78,15 +79,19 @@ pub const WAIT_OUTCOMES: [MetricOutcome; 2] = [MetricOutcome::Success, MetricOut
 pub enum ClientWatchEnd {
     /// The watch has reached its timeout.
     Timeout,
-    /// The event log of the informer's store no longer contains all changes after the last event of the watch.
+    /// The event log of the informer's store no longer contains all changes after the last event of
+    /// the watch.
     Expired,
     /// The client requested a watch from a resource version that no store reached in time.
     FutureVersion,
-    /// The client read too slowly, and the event log no longer contains the changes that the watch needs next.
+    /// The client read too slowly, and the event log no longer contains the changes that the watch
+    /// needs next.
     Slow,
-    /// kubewarm stopped or blocked the watch's informer, or no profile serves reads from this informer any more.
+    /// kubewarm stopped or blocked the watch's informer, or no profile serves reads from this
+    /// informer any more.
     InformerGone,
-    /// The client lost its permission to watch, or the API server did not confirm the permission in time.
+    /// The client lost its permission to watch, or the API server did not confirm the permission in
+    /// time.
     Rejected,
     /// The client disconnected.
     Client,
@@ -94,11 +99,12 @@ pub enum ClientWatchEnd {
     Shutdown,
 }
 
-/// The maximum number of resources (such as `pods`) with their own metric series. All further resources share the
-/// label value `_other`.
+/// The maximum number of resources (such as `pods`) with their own metric series. All further
+/// resources share the label value `_other`.
 const MAX_RESOURCES: usize = 200;
 
-/// The number of clients' open watches, by the values of the labels `group`, `version` and `resource`.
+/// The number of clients' open watches, by the values of the labels `group`, `version` and
+/// `resource`.
 type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 
 /// One response, with the values that the metrics record about it.
@@ -106,9 +112,11 @@ type OpenWatches = Arc<Mutex<HashMap<[String; 3], i64>>>;
 pub struct ResponseLabels<'r> {
     /// The kind of the request.
     pub handler: HandlerLabel,
-    /// The requested resource; `None` for requests without a resource, such as requests for discovery documents.
+    /// The requested resource; `None` for requests without a resource, such as requests for
+    /// discovery documents.
     pub resource: Option<&'r Resource>,
-    /// The HTTP status; `None` if kubewarm broke the client's connection instead of a response.
+    /// The HTTP status. `None` if kubewarm broke the client's connection without a response,
+    /// because the connection to the API server broke during a forwarded request.
     pub code: Option<u16>,
     /// The outcome of the request: kubewarm answered it, rejected it, or failed.
     pub outcome: MetricOutcome,
@@ -120,7 +128,7 @@ pub struct ResponseLabels<'r> {
 #[derive(Debug)]
 pub struct OpenClientWatch {
     metrics: ReadMetrics,
-    of: [String; 3],
+    labels: [String; 3],
     end: ClientWatchEnd,
 }
 
@@ -137,11 +145,12 @@ pub struct ReadMetrics {
     incomplete_rows: IntCounterVec,
     limit_rejections: IntCounterVec,
     open: OpenWatches,
-    /// The resources with their own metric series, at most `MAX_RESOURCES`. The limit bounds memory, because a
-    /// series stays in memory until the process ends.
+    /// The resources with their own metric series, at most `MAX_RESOURCES`. The limit bounds
+    /// memory, because a series stays in memory until the process ends.
     resources: Arc<RwLock<HashSet<Resource>>>,
-    /// Further resources with their own metric series, of forwarded requests. At most `MAX_RESOURCES`, so that they do
-    /// not use up the series of resources with an informer.
+    /// Further resources with their own metric series, of forwarded requests. They have a separate
+    /// limit of `MAX_RESOURCES`, so that they do not use up the series of resources with an
+    /// informer.
     forwarded: Arc<RwLock<HashSet<Resource>>>,
 }
 
@@ -217,29 +226,31 @@ impl ReadMetrics {
         })
     }
 
-    /// Records a get or list that waited. `reason` is what the request waited for last. `took` is the time from the
-    /// request to the response.
+    /// Records a get or list that waited. `reason` is what the request waited for last. `took` is
+    /// the time from the request to the response.
     pub fn observe_wait(&self, reason: WaitReason, outcome: MetricOutcome, took: Duration) {
         let labels = [reason.as_ref(), outcome.as_ref()];
         self.waits.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Gives `resource` its own metric series, up to 200 resources. Call this only for resources with an informer.
-    /// Otherwise a client with a wildcard Role could create series for invented resource names.
+    /// Gives `resource` its own metric series, up to 200 resources. Call this only for resources
+    /// with an informer. Otherwise a client with a wildcard Role could create series for invented
+    /// resource names.
     pub fn admit(&self, resource: &Resource) {
         admit_to(&self.resources, resource);
     }
 
-    /// Gives `resource` its own metric series, up to 200 further resources. Call this only for resources that the API
-    /// server serves.
+    /// Gives `resource` its own metric series, up to 200 further resources. Call this only after
+    /// the API server has answered a forwarded request for the resource with success, so that
+    /// clients cannot create series for invented resource names.
     pub(crate) fn admit_forwarded(&self, resource: &Resource) {
         if !self.resources.read().contains(resource) {
             admit_to(&self.forwarded, resource);
         }
     }
 
-    /// The values of the labels `group`, `version` and `resource`. The values are `_other` for a resource without
-    /// its own metric series, and empty if `resource` is `None`.
+    /// The values of the labels `group`, `version` and `resource`. The values are `_other` for a
+    /// resource without its own metric series, and empty if `resource` is `None`.
     fn labels<'r>(&self, resource: Option<&'r Resource>) -> [&'r str; 3] {
         let Some(resource) = resource else { return [""; 3] };
         if self.resources.read().contains(resource) || self.forwarded.read().contains(resource) {
@@ -249,7 +260,8 @@ impl ReadMetrics {
         }
     }
 
-    /// Records a response to a client. `took` is the time from the request's head to the response's head.
+    /// Records a response to a client. `took` is the time from the request's head to the response's
+    /// head.
     pub fn observe_response(&self, response: &ResponseLabels<'_>, took: Duration) {
         let &ResponseLabels { handler, resource, code, outcome, source } = response;
         let [group, version, resource] = self.labels(resource);
@@ -261,14 +273,12 @@ impl ReadMetrics {
     }
 
     /// The counter of response body bytes for `resource`.
-    #[must_use]
     pub fn response_bytes(&self, resource: Option<&Resource>) -> IntCounter {
         self.response_bytes.with_label_values(&self.labels(resource))
     }
 
-    /// Counts a row of a `Table` with a cell that could not be computed. Returns whether the row is the first one of
-    /// its metric series.
-    #[must_use]
+    /// Counts a row of a `Table` with a cell that could not be computed. Returns whether the row is
+    /// the first one of its metric series, so that the caller logs only this row.
     pub fn count_incomplete_row(&self, resource: &Resource) -> bool {
         let counter = self.incomplete_rows.with_label_values(&self.labels(Some(resource)));
         let is_first = counter.get() == 0;
@@ -288,15 +298,14 @@ impl ReadMetrics {
     }
 
     /// Counts a client's watch of `resource` as open until the returned value is dropped.
-    #[must_use]
     pub fn open_watch(&self, resource: &Resource) -> OpenClientWatch {
-        let of = self.labels(Some(resource)).map(str::to_owned);
+        let labels = self.labels(Some(resource)).map(str::to_owned);
         let mut open = self.open.lock();
-        let count = open.entry(of.clone()).or_default();
+        let count = open.entry(labels.clone()).or_default();
         *count += 1;
-        self.watches.with_label_values(&of).set(*count);
+        self.watches.with_label_values(&labels).set(*count);
         drop(open);
-        OpenClientWatch { metrics: self.clone(), of, end: ClientWatchEnd::Client }
+        OpenClientWatch { metrics: self.clone(), labels, end: ClientWatchEnd::Client }
     }
 }
 
@@ -314,7 +323,7 @@ fn admit_to(resources: &RwLock<HashSet<Resource>>, resource: &Resource) {
 impl OpenClientWatch {
     /// Counts events that kubewarm sends to the client.
     pub fn count_events(&self, events: u64) {
-        self.metrics.watch_events.with_label_values(&self.of).inc_by(events);
+        self.metrics.watch_events.with_label_values(&self.labels).inc_by(events);
     }
 
     /// Sets the reason why the watch ended. The default is [`ClientWatchEnd::Client`].
@@ -326,13 +335,13 @@ impl OpenClientWatch {
 impl Drop for OpenClientWatch {
     fn drop(&mut self) {
         let mut open = self.metrics.open.lock();
-        let left = open.get(&self.of).map_or(0, |count| count - 1);
+        let left = open.get(&self.labels).map_or(0, |count| count - 1);
         if left > 0 {
-            open.insert(self.of.clone(), left);
-            self.metrics.watches.with_label_values(&self.of).set(left);
+            open.insert(self.labels.clone(), left);
+            self.metrics.watches.with_label_values(&self.labels).set(left);
         } else {
-            open.remove(&self.of);
-            let _removed = self.metrics.watches.remove_label_values(&self.of);
+            open.remove(&self.labels);
+            let _removed = self.metrics.watches.remove_label_values(&self.labels);
         }
         drop(open);
         self.metrics.watch_ends.with_label_values(&[self.end]).inc();
@@ -352,14 +361,15 @@ mod tests {
     fn watch_series_end_with_the_last_watch_and_are_bounded() {
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
         (0..MAX_RESOURCES + 5).for_each(|at| metrics.admit(&resource(at)));
-        let held: Vec<_> =
+        let watches: Vec<_> =
             (0..MAX_RESOURCES + 5).map(|at| metrics.open_watch(&resource(at))).collect();
         let again = metrics.open_watch(&resource(0));
         assert_eq!(metrics.open.lock().len(), MAX_RESOURCES + 1);
-        let count = |of: &[String; 3]| metrics.open.lock().get(of).copied().unwrap_or_default();
-        assert_eq!((count(&again.of), count(&[OTHER; 3].map(str::to_owned))), (2, 5));
-        drop(held);
-        assert_eq!((count(&again.of), metrics.open.lock().len()), (1, 1));
+        let count =
+            |labels: &[String; 3]| metrics.open.lock().get(labels).copied().unwrap_or_default();
+        assert_eq!((count(&again.labels), count(&[OTHER; 3].map(str::to_owned))), (2, 5));
+        drop(watches);
+        assert_eq!((count(&again.labels), metrics.open.lock().len()), (1, 1));
         drop(again);
         assert!(metrics.open.lock().is_empty());
     }
@@ -381,8 +391,9 @@ mod tests {
         };
         let series = || {
             let families = registry.gather();
-            let of = families.iter().find(|it| it.name() == "kubewarm_read_requests_total");
-            of.map_or(0, |family| family.get_metric().len())
+            let family =
+                families.iter().find(|family| family.name() == "kubewarm_read_requests_total");
+            family.map_or(0, |family| family.get_metric().len())
         };
         for at in 0..MAX_RESOURCES + 50 {
             metrics.admit(&resource(at));

@@ -7,9 +7,8 @@ use kubewarm_api::model::{FieldSelector, LabelSelector};
 use kubewarm_client::with_selectors;
 use kubewarm_wire::AccessAttributes;
 
-/// The access review (`SelfSubjectAccessReview`) for a path that belongs to no resource, such as `/version`. RBAC
-/// calls such paths `nonResourceURLs`. `verb` is the HTTP method in lower case.
-#[must_use]
+/// The access review (`SelfSubjectAccessReview`) for a path that belongs to no resource, such as
+/// `/version`. RBAC calls such paths `nonResourceURLs`. `verb` is the HTTP method in lower case.
 pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
     let (path, verb) = (Some(path.to_owned()), Some(verb.to_owned()));
     SelfSubjectAccessReviewSpec {
@@ -18,7 +17,8 @@ pub fn path(verb: &str, path: &str) -> SelfSubjectAccessReviewSpec {
     }
 }
 
-/// Returns the access review for `access` to the objects that match the label selector and the field selector.
+/// Returns the access review for `access` to the objects that match the label selector and the
+/// field selector.
 pub(super) fn resource(
     access: &AccessAttributes<'_>,
     labels: &LabelSelector,
@@ -26,7 +26,8 @@ pub(super) fn resource(
 ) -> SelfSubjectAccessReviewSpec {
     let AccessAttributes { verb, group, version, resource, namespace, name } = *access;
     let text = |text: &str| Some(text.to_owned());
-    // An absent namespace in an access review means all namespaces, and an absent name means all names.
+    // An absent namespace in an access review means all namespaces, and an absent name means all
+    // names.
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
         verb: text(verb),

@@ -5,18 +5,16 @@ use jiff::Timestamp;
 use kubewarm_wire::ObjectRequest;
 use parking_lot::Mutex;
 use serde::Serialize;
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
-/// The list of open client watches. Clones share the list. Entries of ended watches stay in memory until the list is
-/// full. The list's capacity is at most twice the largest number of watches that were open at once, plus 1.
+/// The list of open client watches. Clones share the list. Entries of ended watches stay in memory
+/// until the list is full, so that adding an entry is cheap. The list's capacity is at most twice
+/// the largest number of watches that were open at once, plus 1.
 #[derive(Clone, Default)]
 pub struct WatcherRegistry(Arc<Mutex<Vec<Weak<WatcherEntry>>>>);
 
-/// The entry of one open watch, as `/debug/watchers` prints it. When this value is dropped, the watch is no longer
-/// in the list.
+/// The entry of one open watch, as `/debug/watchers` prints it. When this value is dropped, the
+/// watch is no longer in the list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WatcherEntry {
@@ -34,8 +32,8 @@ pub(super) struct WatcherEntry {
 }
 
 impl WatcherRegistry {
-    /// Adds a watch to the list until the caller drops the returned entry. `who` is a keyed hash of the user's
-    /// name, and `informer` is a keyed hash of the informer's key.
+    /// Adds a watch to the list until the caller drops the returned entry. `who` is a keyed hash of
+    /// the user's name, and `informer` is a keyed hash of the informer's key.
     pub(super) fn register(
         &self,
         who: String,
@@ -44,12 +42,12 @@ impl WatcherRegistry {
         feed: &WatchFeed,
         since: Timestamp,
     ) -> Arc<WatcherEntry> {
-        let of = &request.resource;
+        let resource = &request.resource;
         let watcher = Arc::new(WatcherEntry {
             who,
-            group: of.group().to_owned(),
-            version: of.version().to_owned(),
-            resource: of.resource().to_owned(),
+            group: resource.group().to_owned(),
+            version: resource.version().to_owned(),
+            resource: resource.resource().to_owned(),
             namespace: request.namespace.as_deref().map(str::to_owned),
             label_selector: request.labels.to_string(),
             field_selector: request.fields.to_string(),
@@ -61,8 +59,8 @@ impl WatcherRegistry {
         watcher
     }
 
-    /// Returns the list as `{"watchers":[…]}`, in the order in which the watches opened. Takes about 2 µs per
-    /// watch.
+    /// Returns the list as `{"watchers":[…]}`, in the order in which the watches opened. Takes
+    /// about 2 µs per watch.
     pub fn to_json(&self) -> String {
         let open: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let entries: Vec<&WatcherEntry> = open.iter().map(AsRef::as_ref).collect();
@@ -74,17 +72,12 @@ impl WatcherRegistry {
 /// Adds an entry. First removes ended entries if the list is full.
 fn add<T>(open: &mut Vec<Weak<T>>, entry: &Arc<T>) {
     if open.len() == open.capacity() {
-        open.retain(|it| it.strong_count() > 0);
-        // At least half of the capacity is now free, so the amortized cost for each watch is constant.
+        open.retain(|watcher| watcher.strong_count() > 0);
+        // At least half of the capacity is now free, so the amortized cost for each watch is
+        // constant.
         open.reserve_exact(open.len() + 1);
     }
     open.push(Arc::downgrade(entry));
-}
-
-impl fmt::Debug for WatcherRegistry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("WatcherRegistry").field(&self.0.lock().len()).finish()
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::{JSON, PROTOBUF, StatusError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponseForm {
     /// One object, or a list of objects.
-    Object(ObjectForm),
+    Object(ObjectPart),
     /// A `Table` with one row for each object.
     Table(TableForm),
 }
@@ -33,25 +33,27 @@ pub struct ResponseFormat {
 
 /// The part of each stored object that a response contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ObjectForm {
+pub enum ObjectPart {
     /// All stored fields of the object.
     Full,
     /// Only `metadata`, as `PartialObjectMetadata`.
     Metadata(MetaVersion),
 }
 
-/// The form of a `Table`, from the client's `Accept` header and its query parameter `includeObject`.
+/// The form of a `Table`, from the client's `Accept` header and its query parameter
+/// `includeObject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableForm {
-    /// The version of `meta.k8s.io` in the table's `apiVersion`, and in the `apiVersion` of the metadata in its
-    /// rows.
+    /// The version of `meta.k8s.io` in the table's `apiVersion`, and in the `apiVersion` of the
+    /// metadata in its rows.
     pub version: MetaVersion,
-    /// The part of the object that each row contains. With `None`, the rows contain `"object":null`.
-    pub object: Option<ObjectForm>,
+    /// The part of the object that each row contains. With `None`, the rows contain
+    /// `"object":null`.
+    pub object: Option<ObjectPart>,
 }
 
-/// A version of `meta.k8s.io` that has `Table` and `PartialObjectMetadata`. In kubewarm's responses, the two
-/// versions differ only in the value of `apiVersion`.
+/// A version of `meta.k8s.io` that has `Table` and `PartialObjectMetadata`. In kubewarm's
+/// responses, the two versions differ only in the value of `apiVersion`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `meta.k8s.io/v1`.
@@ -62,7 +64,6 @@ pub enum MetaVersion {
 
 impl ResponseFormat {
     /// Creates the format of a response in JSON.
-    #[must_use]
     pub const fn json(form: ResponseForm) -> Self {
         Self { media_type: MediaType::Json, form }
     }
@@ -88,11 +89,12 @@ impl MetaVersion {
 /// The format in which a client requests the discovery documents at `/api` and `/apis`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiscoveryForm {
-    /// The discovery documents contain only groups and versions. A client requests the resources of each version in
-    /// a separate request.
+    /// The discovery documents contain only groups and versions. A client requests the resources of
+    /// each version in a separate request.
     #[default]
     Legacy,
-    /// One discovery document contains all resources: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
+    /// One discovery document contains all resources: `APIGroupDiscoveryList` of
+    /// `apidiscovery.k8s.io/v2`.
     Aggregated,
 }
 
@@ -109,8 +111,8 @@ struct MediaRange<'a> {
     is_of_type: bool,
     weight: f32,
     is_pretty: bool,
-    /// The kind to which the client wants the response converted, from the parameters `as`, `g` and `v`. `None`:
-    /// the client wants no conversion.
+    /// The kind to which the client wants the response converted, from the parameters `as`, `g` and
+    /// `v`. `None`: the client wants no conversion.
     target: Option<ConversionTarget<'a>>,
 }
 
@@ -122,12 +124,13 @@ struct ConversionTarget<'a> {
     kind: &'a str,
 }
 
-/// The requested objects, as far as their media type depends on them.
+/// What determines which media types are possible for the requested objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestedObjects {
     /// `true` for a list, and `false` for one object or an event of a watch.
     pub(super) is_list: bool,
-    /// Whether the API server itself serves the kind. Its router then rejects `application/*`.
+    /// Whether the API server itself serves the kind. For such a kind, its router rejects a request
+    /// that matches only by `application/*`.
     pub(super) is_builtin: bool,
 }
 
@@ -135,13 +138,13 @@ pub(super) struct RequestedObjects {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NegotiatedFormat {
     pub(super) format: ResponseFormat,
-    /// The 406 for a list as one object, or for one object as a list. The API server returns this error after it has
-    /// read the objects.
+    /// The 406 for a list as one object, or for one object as a list. The API server returns this
+    /// error after it has read the objects, so a get of a missing object has 404 instead.
     pub(super) shape_error: Option<StatusError>,
 }
 
-/// Selects the format of a response. The first media range that kubewarm supports wins. The function skips media ranges
-/// that request a kind or a version that kubewarm cannot return.
+/// Selects the format of a response. The first media range that kubewarm supports wins. The
+/// function skips media ranges that request a kind or a version that kubewarm cannot return.
 ///
 /// # Errors
 ///
@@ -153,7 +156,8 @@ pub(super) fn response_format(
     format_among(&ranges(accept), requested, &[JSON, PROTOBUF])
 }
 
-/// Selects the form of a response in JSON, as [`response_format`] does. Ignores media ranges of protobuf.
+/// Selects the form of a response in JSON, as [`response_format`] does. Ignores media ranges of
+/// protobuf.
 ///
 /// # Errors
 ///
@@ -167,9 +171,8 @@ pub(super) fn json_form(
     shape_error.map_or(Ok(format.form), Err)
 }
 
-/// Selects the encoding of a `Status`. `None` if the client accepts no encoding of it. The API server then sends
-/// indented JSON.
-#[must_use]
+/// Selects the encoding of a `Status`. `None` if the client accepts no encoding of it: the API
+/// server, and so kubewarm, then sends indented JSON.
 pub fn status_media_type(accept: Option<&str>) -> Option<MediaType> {
     let ranges = ranges(accept);
     ranges.iter().find(|range| range.target.is_none()).map(|range| range.media_type)
@@ -186,10 +189,10 @@ fn format_among(
     supported: &[&str],
 ) -> Result<NegotiatedFormat, StatusError> {
     let form = |range: &MediaRange<'_>| match range.target {
-        None => Some((ResponseForm::Object(ObjectForm::Full), None)),
+        None => Some((ResponseForm::Object(ObjectPart::Full), None)),
         Some(ConversionTarget { group: "meta.k8s.io", version, kind }) => {
             let version = MetaVersion::parse(version)?;
-            let metadata = ResponseForm::Object(ObjectForm::Metadata(version));
+            let metadata = ResponseForm::Object(ObjectPart::Metadata(version));
             match (kind, is_list) {
                 (ONE, false) | (LIST, true) => Some((metadata, None)),
                 (ONE, true) => Some((metadata, Some(StatusError::other_shape(ONE, "is a list")))),
@@ -207,8 +210,9 @@ fn format_among(
         let format = ResponseFormat { media_type: range.media_type, form };
         Some(NegotiatedFormat { format, shape_error })
     };
-    // If `application/*` is the only media range that matches, the API server's router rejects the request. So at least
-    // one more media range must match. The router does not see requests for custom resources.
+    // If `application/*` is the only media range that matches, the API server's router rejects the
+    // request. So at least one more media range must match. The router does not see requests for
+    // custom resources.
     if is_builtin && ranges.iter().all(|range| range.is_of_type) {
         return Err(StatusError::not_acceptable(supported));
     }
@@ -216,7 +220,7 @@ fn format_among(
 }
 
 fn table(version: MetaVersion) -> ResponseForm {
-    ResponseForm::Table(TableForm { version, object: Some(ObjectForm::Metadata(version)) })
+    ResponseForm::Table(TableForm { version, object: Some(ObjectPart::Metadata(version)) })
 }
 
 /// Selects the format of the discovery document at `/api` or `/apis`.
@@ -258,13 +262,13 @@ fn json_ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
     ranges
 }
 
-/// Returns the media ranges of an `Accept` header that match JSON or protobuf, highest weight first. An absent or empty
-/// header means `*/*`. A range with a wildcard means JSON.
+/// Returns the media ranges of an `Accept` header that match JSON or protobuf, highest weight
+/// first. An absent or empty header means `*/*`. A range with a wildcard means JSON.
 fn ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
     let accept = accept.filter(|accept| !accept.is_empty()).unwrap_or("*/*");
     let mut ranges: Vec<_> = accept.split(',').filter_map(MediaRange::parse).collect();
-    // The sort is stable: media ranges of equal weight keep the client's order, except that ranges with wildcards
-    // come last.
+    // The sort is stable: media ranges of equal weight keep the client's order, except that ranges
+    // with wildcards come last.
     ranges.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.is_any.cmp(&b.is_any)));
     ranges
 }
@@ -272,22 +276,24 @@ fn ranges(accept: Option<&str>) -> Vec<MediaRange<'_>> {
 impl<'a> MediaRange<'a> {
     /// Parses a media range. Returns `None` if the media range matches neither JSON nor protobuf.
     ///
-    /// The rules are as lenient as the API server's. The function ignores a parameter with no value or with two
-    /// `=`. The last value of a repeated parameter counts.
+    /// The rules are as lenient as the API server's. The function ignores a parameter with no value
+    /// or with two `=`. The last value of a repeated parameter counts.
     fn parse(text: &'a str) -> Option<Self> {
         let trim = |text: &'a str| text.trim_matches(' ');
         let mut parts = trim(text).split(';');
-        let (of, behind) = split(parts.next()?, '/');
+        let (type_name, behind) = split(parts.next()?, '/');
         let mut media_type = MediaType::Json;
-        let (is_any, is_of_type) = match (trim(of), split(behind, '/')) {
+        let (is_any, is_of_type) = match (trim(type_name), split(behind, '/')) {
             ("*", _) if behind.is_empty() => (true, false),
             ("application", (sub, "")) if trim(sub) == "json" => (false, false),
             ("application", (sub, "")) if trim(sub) == "vnd.kubernetes.protobuf" => {
                 media_type = MediaType::Protobuf;
                 (false, false)
             }
-            (of, (sub, "")) if trim(sub) == "*" && matches!(of, "application" | "*") => {
-                (true, of == "application")
+            (type_name, (sub, ""))
+                if trim(sub) == "*" && matches!(type_name, "application" | "*") =>
+            {
+                (true, type_name == "application")
             }
             _ => return None,
         };
@@ -329,8 +335,8 @@ mod tests {
     const TABLES: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     const OF_LIST: RequestedObjects = RequestedObjects { is_list: true, is_builtin: true };
     const OF_ONE: RequestedObjects = RequestedObjects { is_list: false, is_builtin: true };
-    const FULL: ResponseForm = ResponseForm::Object(ObjectForm::Full);
-    const METADATA_FORM: ResponseForm = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
+    const FULL: ResponseForm = ResponseForm::Object(ObjectPart::Full);
+    const METADATA_FORM: ResponseForm = ResponseForm::Object(ObjectPart::Metadata(MetaVersion::V1));
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
@@ -361,9 +367,10 @@ mod tests {
                 Some((json, table(MetaVersion::V1))),
             ),
         ] {
-            let found = response_format(Some(accept), OF_LIST).ok();
-            let found = found.map(|it| (it.format.media_type, it.format.form));
-            assert_eq!(found, expected, "{accept}");
+            let response = response_format(Some(accept), OF_LIST).ok();
+            let formats =
+                response.map(|response| (response.format.media_type, response.format.form));
+            assert_eq!(formats, expected, "{accept}");
         }
         assert_eq!(code(json_form(Some(PROTOBUF), OF_ONE)), 406);
         let both = "application/vnd.kubernetes.protobuf, */*";
@@ -449,17 +456,19 @@ mod tests {
 
     #[test]
     fn metadata_of_one_object_and_of_a_list_are_different_kinds() {
-        for (version, found) in [("v1", MetaVersion::V1), ("v1beta1", MetaVersion::V1Beta1)] {
-            let (one, list) = (METADATA, METADATA_LIST);
-            let [one, list] = [one, list].map(|it| it.replace("v=v1", &format!("v={version}")));
+        for (version, meta_version) in [("v1", MetaVersion::V1), ("v1beta1", MetaVersion::V1Beta1)]
+        {
+            let (single, list) = (METADATA, METADATA_LIST);
+            let [single, list] =
+                [single, list].map(|accept| accept.replace("v=v1", &format!("v={version}")));
             assert_eq!(
-                response_form(Some(&one), OF_ONE),
-                Ok(ResponseForm::Object(ObjectForm::Metadata(found))),
-                "{one}"
+                response_form(Some(&single), OF_ONE),
+                Ok(ResponseForm::Object(ObjectPart::Metadata(meta_version))),
+                "{single}"
             );
             assert_eq!(
                 response_form(Some(&list), OF_LIST),
-                Ok(ResponseForm::Object(ObjectForm::Metadata(found))),
+                Ok(ResponseForm::Object(ObjectPart::Metadata(meta_version))),
                 "{list}"
             );
         }

@@ -6,8 +6,8 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// This engine accepts the same text as Go's `RawURLEncoding`. In the last character, the bits that belong to no
-/// byte can have any value.
+/// This engine accepts the same text as Go's `RawURLEncoding`. In the last character, the bits that
+/// belong to no byte can have any value.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()
@@ -24,12 +24,13 @@ pub(super) fn encode(bytes: &[u8]) -> String {
 ///
 /// # Errors
 ///
-/// The index of the first invalid byte. The API server's error message for a continue token contains this index.
+/// The index of the first invalid byte. The API server's error message for a continue token
+/// contains this index.
 pub(super) fn decode(text: &str) -> Result<Vec<u8>, usize> {
     ENGINE.decode(text).map_err(|_| {
         let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        // Decoding failed although all bytes are base64 digits, so the last group of up to four digits has only one
-        // digit. A digit has six bits, which are too few for a byte.
+        // Decoding failed although all bytes are base64 digits, so the last group of up to four
+        // digits has only one digit. A digit has six bits, which are too few for a byte.
         text.bytes().position(|byte| !is_digit(byte)).unwrap_or(text.len() / 4 * 4)
     })
 }

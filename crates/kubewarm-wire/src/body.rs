@@ -1,16 +1,16 @@
-//! Writes response bodies from the JSON of stored objects: adds `kind`, `apiVersion` and the metadata of lists. The
-//! functions copy the JSON, and never parse and serialize it again.
+//! Writes response bodies from the JSON of stored objects: adds `kind`, `apiVersion` and the
+//! metadata of lists. The functions copy the JSON, and never parse and serialize it again.
 
-use super::{ObjectForm, json::find};
+use super::{ObjectPart, json::find};
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
 
-/// The parts of a list response before and after its items. The caller writes one item at a time, so the complete
-/// list is never in memory.
+/// The parts of a list response before and after its items. The caller writes one item at a time,
+/// so the complete list is never in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEnvelope {
-    /// `apiVersion` of the items, such as `apps/v1`. A list of complete objects has the same `apiVersion` as its
-    /// items.
+    /// `apiVersion` of the items, such as `apps/v1`. A list of complete objects has the same
+    /// `apiVersion` as its items.
     pub api_version: Arc<str>,
     /// `kind` of the items.
     pub kind: Arc<str>,
@@ -21,24 +21,24 @@ pub struct ListEnvelope {
     /// `apiVersion` and `kind` in each item, and an empty `continue` on its last page.
     pub is_custom: bool,
     /// The part of each item that the list contains.
-    pub item_form: ObjectForm,
+    pub item_form: ObjectPart,
     /// `metadata.resourceVersion` of the list. Clients fail if a list has no resource version.
     pub version: ResourceVersion,
-    /// The [continue token](super::encode_continue_token) for the next page. `None` only on the last page:
-    /// a client treats a list without a token as complete.
+    /// The [continue token](super::encode_continue_token) for the next page. `None` only on the
+    /// last page: a client treats a list without a token as complete.
     pub next: Option<String>,
-    /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without selectors. The
-    /// response omits this field for the number 0.
+    /// Number of objects on later pages (`remainingItemCount`). As at the API server, `Some` only
+    /// for lists without selectors. The response omits this field for the number 0.
     pub remaining: Option<u64>,
 }
 
-/// Writes one object as the complete response to a get, with a line feed. `stored` is the object's JSON without
-/// `apiVersion` and `kind`.
+/// Writes one object as the complete response to a get, with a line feed. `stored` is the object's
+/// JSON without `apiVersion` and `kind`.
 pub fn write_single_object(
     api_version: &str,
     kind: &str,
     stored: &[u8],
-    form: ObjectForm,
+    form: ObjectPart,
     out: &mut Vec<u8>,
 ) {
     write_object(api_version, kind, stored, form, out);
@@ -49,8 +49,8 @@ impl ListEnvelope {
     /// Returns `apiVersion` and `kind` of the list.
     pub(super) fn types(&self) -> (&str, &str) {
         match self.item_form {
-            ObjectForm::Full => (&self.api_version, &self.list_kind),
-            ObjectForm::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
+            ObjectPart::Full => (&self.api_version, &self.list_kind),
+            ObjectPart::Metadata(version) => (version.api_version(), "PartialObjectMetadataList"),
         }
     }
 
@@ -58,7 +58,7 @@ impl ListEnvelope {
     pub fn write_head(&self, out: &mut Vec<u8>) {
         let (api_version, kind) = self.types();
         write_types(api_version, kind, out);
-        let is_written = self.is_custom && self.item_form == ObjectForm::Full;
+        let is_written = self.is_custom && self.item_form == ObjectPart::Full;
         let next = self.next.as_deref().or_else(|| is_written.then_some(""));
         write_metadata(&self.version, next, self.remaining, out);
         out.extend_from_slice(br#","items":"#);
@@ -78,8 +78,8 @@ impl ListEnvelope {
 
     fn write_item(&self, stored: &[u8], out: &mut Vec<u8>) {
         match (self.item_form, self.is_custom) {
-            (ObjectForm::Full, false) => out.extend_from_slice(stored),
-            (ObjectForm::Full, true) | (ObjectForm::Metadata(_), _) => {
+            (ObjectPart::Full, false) => out.extend_from_slice(stored),
+            (ObjectPart::Full, true) | (ObjectPart::Metadata(_), _) => {
                 write_object(&self.api_version, &self.kind, stored, self.item_form, out);
             }
         }
@@ -89,9 +89,9 @@ impl ListEnvelope {
     pub fn write_tail(&self, is_empty: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(match (is_empty, self.item_form) {
             (false, _) => b"]}\n".as_slice(),
-            (true, ObjectForm::Full) => b"[]}\n",
+            (true, ObjectPart::Full) => b"[]}\n",
             // For an empty `PartialObjectMetadataList`, the API server writes `items` as `null`.
-            (true, ObjectForm::Metadata(_)) => b"null}\n",
+            (true, ObjectPart::Metadata(_)) => b"null}\n",
         });
     }
 }
@@ -115,17 +115,17 @@ pub(super) fn write_metadata(
     out.push(b'}');
 }
 
-/// Writes an object with `kind` and `apiVersion`, without a line feed. `stored` is the object's JSON without `kind`
-/// and `apiVersion`.
+/// Writes an object with `kind` and `apiVersion`, without a line feed. `stored` is the object's
+/// JSON without `kind` and `apiVersion`.
 pub fn write_object(
     api_version: &str,
     kind: &str,
     stored: &[u8],
-    form: ObjectForm,
+    form: ObjectPart,
     out: &mut Vec<u8>,
 ) {
     match form {
-        ObjectForm::Full => {
+        ObjectPart::Full => {
             write_types(api_version, kind, out);
             let inside = stored.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
             match inside {
@@ -137,7 +137,7 @@ pub fn write_object(
                 _ => out.push(b'}'),
             }
         }
-        ObjectForm::Metadata(version) => {
+        ObjectPart::Metadata(version) => {
             write_types(version.api_version(), "PartialObjectMetadata", out);
             out.extend_from_slice(br#","metadata":"#);
             let metadata = find(stored, &["metadata"]).and_then(|at| stored.get(at));
@@ -169,19 +169,19 @@ mod tests {
     const POD: &str =
         r#"{"metadata":{"name":"a","labels":{"x":"y"}},"spec":{"n":1.0},"status":{}}"#;
 
-    fn one(stored: &str, of: ObjectForm) -> String {
+    fn one(stored: &str, part: ObjectPart) -> String {
         let mut out = Vec::new();
-        write_single_object("v1", "Pod", stored.as_bytes(), of, &mut out);
+        write_single_object("v1", "Pod", stored.as_bytes(), part, &mut out);
         String::from_utf8(out).unwrap()
     }
 
-    fn frame(of: ObjectForm, is_custom: bool) -> ListEnvelope {
+    fn frame(part: ObjectPart, is_custom: bool) -> ListEnvelope {
         ListEnvelope {
             api_version: "v1".into(),
             kind: "Pod".into(),
             list_kind: "PodList".into(),
             is_custom,
-            item_form: of,
+            item_form: part,
             version: 1007.into(),
             next: None,
             remaining: None,
@@ -204,42 +204,42 @@ mod tests {
     #[test]
     fn an_object_is_its_stored_json_with_kind_and_api_version() {
         assert_eq!(
-            one(POD, ObjectForm::Full),
+            one(POD, ObjectPart::Full),
             "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\",\"labels\":\
              {\"x\":\"y\"}},\"spec\":{\"n\":1.0},\"status\":{}}\n"
         );
-        assert_eq!(one("{}", ObjectForm::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
-        assert_eq!(one("{ }", ObjectForm::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
-        assert_eq!(one("", ObjectForm::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("{}", ObjectPart::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("{ }", ObjectPart::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
+        assert_eq!(one("", ObjectPart::Full), "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}\n");
     }
 
     #[test]
     fn a_metadata_response_contains_only_metadata() {
         assert_eq!(
-            one(POD, ObjectForm::Metadata(MetaVersion::V1)),
+            one(POD, ObjectPart::Metadata(MetaVersion::V1)),
             "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":\
              {\"name\":\"a\",\"labels\":{\"x\":\"y\"}}}\n"
         );
-        assert!(one("{}", ObjectForm::Metadata(MetaVersion::V1)).contains(r#""metadata":{}"#));
+        assert!(one("{}", ObjectPart::Metadata(MetaVersion::V1)).contains(r#""metadata":{}"#));
     }
 
     #[test]
     fn only_items_of_custom_resources_have_kind_and_api_version() {
         assert_eq!(
-            list(&frame(ObjectForm::Full, false), &["{\"metadata\":{}}", POD]),
+            list(&frame(ObjectPart::Full, false), &["{\"metadata\":{}}", POD]),
             format!(
                 "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\
                  \"1007\"}},\"items\":[{{\"metadata\":{{}}}},{POD}]}}\n"
             )
         );
         assert_eq!(
-            list(&frame(ObjectForm::Full, true), &["{\"metadata\":{}}"]),
+            list(&frame(ObjectPart::Full, true), &["{\"metadata\":{}}"]),
             "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\",\
              \"continue\":\"\"},\"items\":[{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{}}]}\n"
         );
         for is_custom in [false, true] {
             assert_eq!(
-                list(&frame(ObjectForm::Metadata(MetaVersion::V1), is_custom), &[POD]),
+                list(&frame(ObjectPart::Metadata(MetaVersion::V1), is_custom), &[POD]),
                 "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\
                  \"metadata\":{\"resourceVersion\":\"1007\"},\"items\":[{\"kind\":\
                  \"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"name\":\
@@ -251,26 +251,26 @@ mod tests {
     #[test]
     fn an_empty_list_has_items_and_a_version() {
         assert_eq!(
-            list(&frame(ObjectForm::Full, false), &[]),
+            list(&frame(ObjectPart::Full, false), &[]),
             "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"1007\"},\
              \"items\":[]}\n"
         );
-        let custom = list(&frame(ObjectForm::Full, true), &[]);
+        let custom = list(&frame(ObjectPart::Full, true), &[]);
         assert!(
             custom.contains(r#""metadata":{"resourceVersion":"1007","continue":""},"items":[]}"#)
         );
-        let metadata = list(&frame(ObjectForm::Metadata(MetaVersion::V1), false), &[]);
+        let metadata = list(&frame(ObjectPart::Metadata(MetaVersion::V1), false), &[]);
         assert!(metadata.ends_with("\"items\":null}\n"), "{metadata}");
     }
 
     #[test]
     fn a_page_has_a_token_and_the_number_of_remaining_objects() {
         let next = Some("dG9rZW4".to_owned());
-        let page = ListEnvelope { next, remaining: Some(12), ..frame(ObjectForm::Full, false) };
+        let page = ListEnvelope { next, remaining: Some(12), ..frame(ObjectPart::Full, false) };
         assert!(list(&page, &[]).contains(
             r#""metadata":{"resourceVersion":"1007","continue":"dG9rZW4","remainingItemCount":12}"#
         ));
-        let last = ListEnvelope { remaining: Some(0), ..frame(ObjectForm::Full, false) };
+        let last = ListEnvelope { remaining: Some(0), ..frame(ObjectPart::Full, false) };
         assert!(!list(&last, &[]).contains("remainingItemCount"));
     }
 
@@ -278,7 +278,7 @@ mod tests {
         #[test]
         fn names_that_need_escapes_result_in_valid_json(kind in ".{0,20}", version in ".{1,20}") {
             let mut out = Vec::new();
-            write_single_object(&version, &kind, POD.as_bytes(), ObjectForm::Full, &mut out);
+            write_single_object(&version, &kind, POD.as_bytes(), ObjectPart::Full, &mut out);
             let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
             prop_assert_eq!(read["kind"].as_str(), Some(&*kind));
             prop_assert_eq!(read["apiVersion"].as_str(), Some(&*version));

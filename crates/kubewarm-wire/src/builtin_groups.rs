@@ -1,7 +1,8 @@
 //! The API groups that the API server itself serves.
 
-/// The groups that kube-apiserver itself serves, as of Kubernetes 1.37. The name of the core group is empty. A group
-/// without a dot is not always built-in, because an aggregated API server can serve such a group.
+/// The groups that kube-apiserver itself serves, as of Kubernetes 1.37. The name of the core group
+/// is empty. A group without a dot is not always built-in, because an aggregated API server can
+/// serve such a group.
 const BUILTIN_GROUPS: &[&str] = &[
     "",
     "apps",
@@ -31,11 +32,10 @@ const BUILTIN_GROUPS: &[&str] = &[
 
 /// Returns whether the API server itself serves `group`.
 ///
-/// Discovery does not show which groups come from CRDs or from aggregated APIs. The suffix `k8s.io` does not show this
-/// either: `snapshot.storage.k8s.io` comes from CRDs. So kubewarm needs its own list of groups. A group that a later
-/// Kubernetes version adds counts as not built-in. kubewarm then treats the resources of this group as custom
-/// resources.
-#[must_use]
+/// Discovery does not show which groups come from CRDs or from aggregated APIs. The suffix `k8s.io`
+/// does not show this either: `snapshot.storage.k8s.io` comes from CRDs. So kubewarm needs its own
+/// list of groups. A group that a later Kubernetes version adds counts as not built-in. kubewarm
+/// then treats the resources of this group as custom resources.
 pub fn is_builtin_group(group: &str) -> bool {
     BUILTIN_GROUPS.contains(&group)
 }

@@ -1,4 +1,5 @@
-//! Encodes and decodes the continue tokens of lists in the API server's format, which is public and stable.
+//! Encodes and decodes the continue tokens of lists in the API server's format, which is public and
+//! stable.
 
 use super::{StatusError, VersionMatch, base64};
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
@@ -20,14 +21,15 @@ struct ContinueToken<'a> {
     start: Cow<'a, str>,
 }
 
-/// Encodes a continue token of a list of `namespace`, or of all namespaces (`None`). With this token, the list
-/// continues with the objects after `after`.
+/// Encodes a continue token of a list of `namespace`, or of all namespaces (`None`). With this
+/// token, the list continues with the objects after `after`.
 ///
-/// The list continues at the resource version `version`, the version of its earlier pages. If `version` is `None`,
-/// the list continues at the newest version. The token does not name the resource, because the request's path does.
+/// The list continues at the resource version `version`, the version of its earlier pages. If
+/// `version` is `None`, the list continues at the newest version. The token does not name the
+/// resource, because the request's path does.
 ///
-/// Returns `None` if `version` is not a number from 1 to `i64::MAX`, because a token cannot contain such a version.
-#[must_use]
+/// Returns `None` if `version` is not a number from 1 to `i64::MAX`, because a token cannot contain
+/// such a version.
 pub fn encode_continue_token(
     version: Option<&ResourceVersion>,
     after: &ObjectKey,
@@ -35,11 +37,13 @@ pub fn encode_continue_token(
 ) -> Option<String> {
     let version = match version {
         None => NEWEST,
-        Some(version) => {
-            version.as_u64().and_then(|it| i64::try_from(it).ok()).filter(|it| *it > 0)?
-        }
+        Some(version) => version
+            .as_u64()
+            .and_then(|number| i64::try_from(number).ok())
+            .filter(|number| *number > 0)?,
     };
-    // `start` is the first possible key (`namespace/name`) after the object: the object's key and a NUL byte.
+    // `start` is the first possible key (`namespace/name`) after the object: the object's key and a
+    // NUL byte.
     let start = match (namespace, &*after.namespace) {
         (Some(_), _) | (None, "") => format!("{}\0", after.name),
         (None, within) => format!("{within}/{}\0", after.name),
@@ -52,8 +56,8 @@ pub fn encode_continue_token(
 ///
 /// # Errors
 ///
-/// 400 with the API server's message. The function rejects a token that continues after an object that cannot be in
-/// the list.
+/// 400 with the API server's message. The function rejects a token that continues after an object
+/// that cannot be in the list.
 pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<VersionMatch, StatusError> {
     let invalid = |why: &str| {
         StatusError::bad_request(format!("invalid continue token: continue key is not valid{why}"))
@@ -78,8 +82,9 @@ pub(super) fn decode(token: &str, namespace: Option<&str>) -> Result<VersionMatc
     Ok(VersionMatch::Continue { version, after })
 }
 
-/// Returns the last object of the previous page. `start` is the first possible key after this object. Returns
-/// `None` if `start` is invalid. In a list of one namespace, `start` does not contain the namespace.
+/// Returns the last object of the previous page. `start` is the first possible key after this
+/// object. Returns `None` if `start` is invalid. In a list of one namespace, `start` does not
+/// contain the namespace.
 fn parse_start_key(start: &str, namespace: Option<&str>) -> Option<ObjectKey> {
     let key = start.strip_prefix('/').unwrap_or(start).strip_suffix('\0')?;
     let (within, name) = match (namespace, key.split_once('/')) {

@@ -1,15 +1,15 @@
 //! Writes the discovery documents for a list of resources.
 //!
-//! The groups, and the versions of each group, have the order of their first resources in the list. The first version
-//! of a group is the group's preferred version.
+//! The groups, and the versions of each group, have the order of their first resources in the list.
+//! The first version of a group is the group's preferred version.
 
 use super::{ApiDocument, DiscoveryForm, base64};
 use aws_lc_rs::digest;
 use kubewarm_api::model::ResourceInfo;
 use serde_json::{Value, json};
 
-/// A discovery document and the values of its HTTP headers. The HTTP server adds `Vary: Accept` and `Cache-Control:
-/// public`.
+/// A discovery document and the values of its HTTP headers. The HTTP server adds `Vary: Accept` and
+/// `Cache-Control: public`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryResponse {
     /// Value of `Content-Type`.
@@ -32,9 +32,8 @@ type ResourcesByVersion<'a> = Vec<(&'a str, Vec<&'a ResourceInfo>)>;
 
 /// Writes the discovery document `document` for `resources`, which are in the API server's order.
 ///
-/// Returns `None` if the document would list no resource: the client then gets 404. Returns `None` also for
-/// `/version`, which lists no resources. The documents at `/api` and `/apis` always exist.
-#[must_use]
+/// Returns `None` if the document would list no resource: the client then gets 404. Returns `None`
+/// also for `/version`, which lists no resources. The documents at `/api` and `/apis` always exist.
 pub fn render_discovery_document(
     resources: &[ResourceInfo],
     document: &ApiDocument,
@@ -67,12 +66,12 @@ fn core_document(resources: &[ResourceInfo], listing: DiscoveryForm) -> Discover
 }
 
 fn groups_document(resources: &[ResourceInfo], listing: DiscoveryForm) -> DiscoveryResponse {
-    let named = groups(resources, |group| !group.is_empty());
+    let listed = groups(resources, |group| !group.is_empty());
     match listing {
-        DiscoveryForm::Aggregated => aggregated(&named),
+        DiscoveryForm::Aggregated => aggregated(&listed),
         DiscoveryForm::Legacy => {
             let groups: Value =
-                named.iter().map(|(name, versions)| group(name, versions)).collect();
+                listed.iter().map(|(name, versions)| group(name, versions)).collect();
             sent(JSON, &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
         }
     }
@@ -82,8 +81,8 @@ fn group_document(resources: &[ResourceInfo], name: &str) -> Option<DiscoveryRes
     if name.is_empty() {
         return None;
     }
-    let found = groups(resources, |group| group == name);
-    let (name, versions) = found.first()?;
+    let matching = groups(resources, |group| group == name);
+    let (name, versions) = matching.first()?;
     let mut document = group(name, versions);
     document["kind"] = "APIGroup".into();
     document["apiVersion"] = "v1".into();
@@ -96,19 +95,19 @@ fn resources_document(
     version: &str,
 ) -> Option<DiscoveryResponse> {
     let is_of =
-        |it: &&ResourceInfo| it.resource.group() == group && it.resource.version() == version;
+        |info: &&ResourceInfo| info.resource.group() == group && info.resource.version() == version;
     let served: Vec<_> = resources
         .iter()
         .filter(is_of)
-        .map(|it| {
+        .map(|info| {
             let listed = json!({
-                "name": it.resource.resource(),
-                "singularName": &*it.singular,
-                "namespaced": it.namespaced,
-                "kind": &*it.kind,
+                "name": info.resource.resource(),
+                "singularName": &*info.singular,
+                "namespaced": info.is_namespaced,
+                "kind": &*info.kind,
                 "verbs": VERBS,
             });
-            with_names(listed, it)
+            with_names(listed, info)
         })
         .collect();
     if served.is_empty() {
@@ -124,9 +123,8 @@ fn resources_document(
     Some(sent(JSON, &document))
 }
 
-/// Returns whether the value of the header `If-None-Match` contains `etag`. If so, the response is a 304 without a
-/// body.
-#[must_use]
+/// Returns whether the value of the header `If-None-Match` contains `etag`. If so, the response is
+/// a 304 without a body.
 pub fn is_known(if_none_match: &str, etag: &str) -> bool {
     let mut tags = if_none_match.split(',').map(str::trim);
     tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
@@ -134,18 +132,18 @@ pub fn is_known(if_none_match: &str, etag: &str) -> bool {
 
 fn groups<'a>(
     resources: &'a [ResourceInfo],
-    wanted: impl Fn(&str) -> bool,
+    is_wanted: impl Fn(&str) -> bool,
 ) -> Vec<(&'a str, ResourcesByVersion<'a>)> {
     let mut groups: Vec<(&str, ResourcesByVersion<'a>)> = Vec::new();
-    for resource in resources.iter().filter(|resource| wanted(resource.resource.group())) {
+    for resource in resources.iter().filter(|resource| is_wanted(resource.resource.group())) {
         let versions = entry(&mut groups, resource.resource.group());
         entry(versions, resource.resource.version()).push(resource);
     }
     groups
 }
 
-/// Returns the value for `name` in `list`. If `list` does not contain `name`, appends `name` with a default value.
-/// The search is linear, because a list of groups or versions is short.
+/// Returns the value for `name` in `list`. If `list` does not contain `name`, appends `name` with a
+/// default value. The search is linear, because a list of groups or versions is short.
 fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> &'b mut T {
     let at = list.iter().position(|(known, _)| *known == name).unwrap_or(list.len());
     if at == list.len() {
@@ -156,7 +154,7 @@ fn entry<'a, 'b, T: Default>(list: &'b mut Vec<(&'a str, T)>, name: &'a str) -> 
 
 fn aggregated(groups: &[(&str, ResourcesByVersion<'_>)]) -> DiscoveryResponse {
     let version = |(version, resources): &(&str, Vec<&ResourceInfo>)| {
-        let resources: Value = resources.iter().map(|it| aggregated_resource(it)).collect();
+        let resources: Value = resources.iter().map(|info| aggregated_resource(info)).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})
     };
     let group = |(name, versions): &(&str, ResourcesByVersion<'_>)| {
@@ -175,12 +173,12 @@ fn aggregated(groups: &[(&str, ResourcesByVersion<'_>)]) -> DiscoveryResponse {
 }
 
 fn aggregated_resource(described: &ResourceInfo) -> Value {
-    let ResourceInfo { resource, kind, namespaced, singular, .. } = described;
+    let ResourceInfo { resource, kind, is_namespaced, singular, .. } = described;
     let (group, version) = (resource.group(), resource.version());
     let served = json!({
         "resource": resource.resource(),
         "responseKind": {"group": group, "version": version, "kind": &**kind},
-        "scope": if *namespaced { "Namespaced" } else { "Cluster" },
+        "scope": if *is_namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &**singular,
         "verbs": VERBS,
     });
@@ -205,8 +203,8 @@ fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Serializes `document`. The entity tag is a hash of the response body. So equal documents have equal entity tags
-/// in every replica of kubewarm.
+/// Serializes `document`. The entity tag is a hash of the response body. So equal documents have
+/// equal entity tags in every replica of kubewarm.
 fn sent(content_type: &'static str, document: &Value) -> DiscoveryResponse {
     let mut body = serde_json::to_vec(document).unwrap_or_default();
     body.push(b'\n');
@@ -220,8 +218,8 @@ mod tests {
     use kubewarm_api::model::{GroupResource, Resource};
 
     fn resource(group: &str, version: &str, plural: &str, kind: &str) -> ResourceInfo {
-        let of = GroupResource::new(group, plural).unwrap();
-        let resource = Resource::new(of, version).unwrap();
+        let group_resource = GroupResource::new(group, plural).unwrap();
+        let resource = Resource::new(group_resource, version).unwrap();
         ResourceInfo { singular: kind.to_lowercase().into(), ..ResourceInfo::new(resource, kind) }
     }
 
@@ -231,7 +229,7 @@ mod tests {
             categories: ["all".into()].into(),
             ..resource("apps", "v1", "deployments", "Deployment")
         };
-        let nodes = ResourceInfo { namespaced: false, ..resource("", "v1", "nodes", "Node") };
+        let nodes = ResourceInfo { is_namespaced: false, ..resource("", "v1", "nodes", "Node") };
         vec![
             nodes,
             deployments,
@@ -260,9 +258,9 @@ mod tests {
             )
         );
         assert_eq!(core.content_type, AGGREGATED_DISCOVERY);
-        let named = groups_document(&served()[1..3], DiscoveryForm::Aggregated);
+        let document = groups_document(&served()[1..3], DiscoveryForm::Aggregated);
         assert_eq!(
-            body(&named),
+            body(&document),
             value(
                 r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"name":"apps"},"versions":[{"version":"v1","resources":[{"resource":"deployments","responseKind":{"group":"apps","version":"v1","kind":"Deployment"},"scope":"Namespaced","singularResource":"deployment","verbs":["get","list","watch"],"shortNames":["deploy"],"categories":["all"]}],"freshness":"Current"}]},{"metadata":{"name":"shop.example"},"versions":[{"version":"v2","resources":[{"resource":"orders","responseKind":{"group":"shop.example","version":"v2","kind":"Order"},"scope":"Namespaced","singularResource":"order","verbs":["get","list","watch"]}],"freshness":"Current"}]}]}"#
             )

@@ -18,15 +18,16 @@ pub enum EventType {
 /// The purpose of a bookmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BookmarkKind {
-    /// The bookmark that marks the end of the initial events, with the annotation `k8s.io/initial-events-end`.
+    /// The bookmark that marks the end of the initial events, with the annotation
+    /// `k8s.io/initial-events-end`.
     InitialEnd,
-    /// Contains only a newer version.
+    /// A bookmark that contains only a newer resource version, from which the client can resume the
+    /// watch.
     Progress,
 }
 
 impl EventType {
     /// Returns the value of the field `type` in a watch event, such as `ADDED`.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -36,13 +37,14 @@ impl EventType {
     }
 }
 
-/// Writes a watch event to `out`. The function `object` appends the JSON of the event's object to its argument.
-pub fn write_event(of: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
-    write_line(of.as_str(), object, out);
+/// Writes a watch event to `out`. The function `object` appends the JSON of the event's object to
+/// its argument.
+pub fn write_event(event_type: EventType, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+    write_line(event_type.as_str(), object, out);
 }
 
-/// Writes a `BOOKMARK` event to `out`. The function `object` appends the JSON of an object from [`bookmark_object`]
-/// to its argument.
+/// Writes a `BOOKMARK` event to `out`. The function `object` appends the JSON of an object from
+/// [`bookmark_object`] to its argument.
 pub fn write_bookmark(object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     write_line("BOOKMARK", object, out);
 }
@@ -53,17 +55,16 @@ pub fn write_error_event(failure: &StatusError, out: &mut Vec<u8>) {
     write_line("ERROR", |out| out.extend_from_slice(status.trim_end().as_bytes()), out);
 }
 
-fn write_line(of: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+fn write_line(event_type: &str, object: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"type":""#);
-    out.extend_from_slice(of.as_bytes());
+    out.extend_from_slice(event_type.as_bytes());
     out.extend_from_slice(br#"","object":"#);
     object(out);
     out.extend_from_slice(b"}\n");
 }
 
-/// Returns the object of a bookmark, without `kind` and `apiVersion`. The object contains only a resource version
-/// and, at the end of the initial events, an annotation.
-#[must_use]
+/// Returns the object of a bookmark, without `kind` and `apiVersion`. The object contains only a
+/// resource version and, at the end of the initial events, an annotation.
 pub fn bookmark_object(version: &ResourceVersion, kind: BookmarkKind) -> Vec<u8> {
     let mut out = br#"{"metadata":{"resourceVersion":"#.to_vec();
     write_string(&version.to_string(), &mut out);
@@ -74,10 +75,9 @@ pub fn bookmark_object(version: &ResourceVersion, kind: BookmarkKind) -> Vec<u8>
     out
 }
 
-/// Returns the last state of a deleted object for its `DELETED` event. Replaces the object's resource version by
-/// `version`, the resource version of the deletion. If `stored` contains no resource version, returns `stored`
-/// unchanged.
-#[must_use]
+/// Returns the last state of a deleted object for its `DELETED` event. As at the API server, the
+/// object has the resource version of the deletion, `version`, so that the client can resume after
+/// this event. If `stored` contains no resource version, returns `stored` unchanged.
 pub fn with_end_version<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<'a, [u8]> {
     let place = find(stored, &["metadata", "resourceVersion"]);
     let parts = place.and_then(|at| Some((stored.get(..at.start)?, stored.get(at.end..)?)));
@@ -92,13 +92,13 @@ pub fn with_end_version<'a>(stored: &'a [u8], version: &ResourceVersion) -> Cow<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MetaVersion, ObjectForm, write_object};
+    use crate::{MetaVersion, ObjectPart, write_object};
 
     const POD: &str = r#"{"metadata":{"name":"a","resourceVersion":"7"},"spec":{"n":1.0}}"#;
 
     /// Returns a function that appends the JSON of the pod `stored` to its buffer.
-    fn pod(stored: &[u8], of: ObjectForm) -> impl FnOnce(&mut Vec<u8>) {
-        move |out| write_object("v1", "Pod", stored, of, out)
+    fn pod(stored: &[u8], part: ObjectPart) -> impl FnOnce(&mut Vec<u8>) {
+        move |out| write_object("v1", "Pod", stored, part, out)
     }
 
     fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn an_event_is_one_line_with_the_whole_object() {
         let line = written(|out| {
-            write_event(EventType::Added, pod(POD.as_bytes(), ObjectForm::Full), out);
+            write_event(EventType::Added, pod(POD.as_bytes(), ObjectPart::Full), out);
         });
         assert_eq!(
             line,
@@ -123,12 +123,12 @@ mod tests {
     fn a_deleted_object_has_the_version_of_its_deletion() {
         for (form, expected) in [
             (
-                ObjectForm::Full,
+                ObjectPart::Full,
                 "{\"type\":\"DELETED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\
                  \"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"},\"spec\":{\"n\":1.0}}}\n",
             ),
             (
-                ObjectForm::Metadata(MetaVersion::V1),
+                ObjectPart::Metadata(MetaVersion::V1),
                 "{\"type\":\"DELETED\",\"object\":{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\
                  \"meta.k8s.io/v1\",\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"123\"}}}\n",
             ),
@@ -144,7 +144,7 @@ mod tests {
     fn a_bookmark_has_the_kind_of_the_watched_resource() {
         let line = written(|out| {
             write_bookmark(
-                pod(&bookmark_object(&9.into(), BookmarkKind::Progress), ObjectForm::Full),
+                pod(&bookmark_object(&9.into(), BookmarkKind::Progress), ObjectPart::Full),
                 out,
             );
         });
@@ -155,7 +155,7 @@ mod tests {
         );
         let end = bookmark_object(&9.into(), BookmarkKind::InitialEnd);
         let line =
-            written(|out| write_bookmark(pod(&end, ObjectForm::Metadata(MetaVersion::V1)), out));
+            written(|out| write_bookmark(pod(&end, ObjectPart::Metadata(MetaVersion::V1)), out));
         assert!(line.contains(r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1""#));
         assert!(line.contains(r#""annotations":{"k8s.io/initial-events-end":"true"}"#), "{line}");
     }

@@ -3,21 +3,22 @@
 use super::StatusError;
 use kubewarm_api::model::{FieldSelector, FieldSelectorError, FieldSelectorLimits};
 
-/// Maximum number of requirements of a client's field selector. The API server supports about ten fields of a kind,
-/// and a store has at most 32 indexes of fields. The limit bounds memory and CPU time: each watch keeps its
-/// requirements, and kubewarm compares each object with all of them.
+/// Maximum number of requirements of a client's field selector. The API server supports about ten
+/// fields of a kind, and a store has at most 32 indexes of fields. The limit bounds memory and CPU
+/// time: each watch keeps its requirements, and kubewarm compares each object with all of them.
 const MOST: usize = 64;
-/// Maximum length, in bytes, of a value in a client's field selector: four times the longest object name. The limit
-/// bounds memory, because each watch keeps copies of the values, and access reviews contain copies too.
+/// Maximum length, in bytes, of a value in a client's field selector: four times the longest object
+/// name. The limit bounds memory, because each watch keeps copies of the values, and access reviews
+/// contain copies too.
 const MOST_BYTES: usize = 1 << 10;
 
 /// Parses a field selector that is already percent-decoded.
 ///
 /// # Errors
 ///
-/// 400 with the API server's message. If no kind can have the field name, the message reports an unsupported field.
-/// The API server can accept a selector that exceeds `MOST` or `MOST_BYTES`. So the 400 for such a selector permits
-/// kubewarm to forward the request.
+/// 400 with the API server's message. If no kind can have the field name, the message reports an
+/// unsupported field. The API server can accept a selector that exceeds `MOST` or `MOST_BYTES`. So
+/// the 400 for such a selector permits kubewarm to forward the request.
 pub(super) fn parse(text: &str) -> Result<FieldSelector, StatusError> {
     let limits = FieldSelectorLimits { requirements: MOST, value_bytes: MOST_BYTES };
     FieldSelector::parse(text, limits).map_err(|error| failure(text, error))

@@ -1,5 +1,5 @@
-//! Parses a request that kubewarm forwards to the API server. The result contains the path for the API server, and
-//! the resource and namespace that the request changes.
+//! Parses a request that kubewarm forwards to the API server. The result contains the path for the
+//! API server, and the resource and namespace that the request changes.
 
 use super::{
     StatusError,
@@ -10,14 +10,14 @@ use kubewarm_api::model::{GroupResource, Resource};
 use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 
-/// Subresources that the API server serves itself, as a part of their object. So the resource version in the
-/// response is the object's. A response of any other subresource, such as `proxy`, can come from a different
-/// server.
+/// Subresources that the API server serves itself, as a part of their object. So the resource
+/// version in the response is the object's. A response of any other subresource, such as `proxy`,
+/// can come from a different server.
 const PARTS: [&str; 6] =
     ["approval", "ephemeralcontainers", "finalize", "resize", "scale", "status"];
 
-/// Subresources for which kubewarm waits without a time limit until the API server sends the headers of its
-/// response. `BasicLongRunningRequestCheck` in `k8s.io/apiserver` has the same list.
+/// Subresources for which kubewarm waits without a time limit until the API server sends the
+/// headers of its response. `BasicLongRunningRequestCheck` in `k8s.io/apiserver` has the same list.
 const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// A request that kubewarm forwards to the API server.
@@ -26,33 +26,36 @@ pub struct ForwardPlan<'a> {
     /// The path of the request without the prefix `/profiles/<namespace>/<name>`, because the API
     /// server does not serve this prefix.
     pub path: &'a str,
-    /// The resource that the path names, also for a subresource; `None` for a path without a resource.
+    /// The resource that the path names, also for a subresource; `None` for a path without a
+    /// resource.
     pub resource: Option<Resource>,
     /// Whether the method is POST, PUT, PATCH or DELETE.
     pub is_write: bool,
-    /// The resource and namespace that the request changes. `None` if the response does not contain the resource
-    /// version of the changed objects, as for reads and dry runs.
+    /// The resource and namespace that the request changes. `None` if the response does not contain
+    /// the resource version of the changed objects, as for reads and dry runs.
     pub writes: Option<WriteTarget>,
-    /// Whether kubewarm waits without a time limit until the API server sends the headers of its response. For
-    /// example, the API server sends the headers of a followed log only with the log's first line.
+    /// Whether kubewarm waits without a time limit until the API server sends the headers of its
+    /// response. For example, the API server sends the headers of a followed log only with the
+    /// log's first line.
     pub is_long_running: bool,
 }
 
-/// The resource and namespace of the objects that a request changes. Later reads of this resource and namespace
-/// wait until the store contains the change.
+/// The resource and namespace of the objects that a request changes. Later reads of this resource
+/// and namespace wait until the store contains the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteTarget {
-    /// The group and resource of the changed objects. The API version is not needed, because the `resourceVersion`
-    /// of an object is the same in all API versions.
+    /// The group and resource of the changed objects. The API version is not needed, because the
+    /// `resourceVersion` of an object is the same in all API versions.
     pub resource: GroupResource,
-    /// The namespace in which the API server authorizes the write; `None` for cluster-scoped objects except a
-    /// Namespace object.
+    /// The namespace in which the API server authorizes the write; `None` for cluster-scoped
+    /// objects except a Namespace object.
     pub namespace: Option<Arc<str>>,
 }
 
 impl<'a> ForwardPlan<'a> {
-    /// Parses the parts of a request that kubewarm needs to forward it. kubewarm forwards a path that it does not
-    /// understand unchanged, because only the API server can decide what the path means.
+    /// Parses the parts of a request that kubewarm needs to forward it. kubewarm forwards a path
+    /// that it does not understand unchanged, because only the API server can decide what the path
+    /// means.
     ///
     /// # Errors
     ///
@@ -63,10 +66,10 @@ impl<'a> ForwardPlan<'a> {
             "POST" | "PUT" | "PATCH" | "DELETE" => true,
             _ => return Err(StatusError::only_get()),
         };
-        let named = RequestPath::parse(path);
+        let parsed = RequestPath::parse(path);
         let (_, path) = split_profile(path);
-        let is_unknown = named.is_err();
-        let Ok((_, RequestPath::Objects(resource_path))) = named else {
+        let is_unknown = parsed.is_err();
+        let Ok((_, RequestPath::Objects(resource_path))) = parsed else {
             // Of a path that kubewarm does not understand, each segment can be the subresource.
             let decoded = percent_decode_str(path).decode_utf8_lossy();
             let is_long_running =
@@ -83,9 +86,10 @@ impl<'a> ForwardPlan<'a> {
     }
 }
 
-/// Returns whether the request is a dry run. Also returns `true` if the query does not parse. A dry-run create
-/// returns the `resourceVersion` that the client wrote into the object. kubewarm must ignore this version: with a
-/// high version, a client could make all later reads of the namespace wait.
+/// Returns whether the request is a dry run. Also returns `true` if the query does not parse. A
+/// dry-run create returns the `resourceVersion` that the client wrote into the object. kubewarm
+/// must ignore this version: with a high version, a client could make all later reads of the
+/// namespace wait.
 fn is_dry_run(query: Option<&str>) -> bool {
     QueryParameters::parse(query)
         .map_or(true, |query| query.given(QueryParameter::DryRun).is_some())
@@ -129,7 +133,7 @@ mod tests {
             ("HEAD", "/openapi/v3", (None, false)),
         ] {
             let plan = ForwardPlan::parse(method, path, None).unwrap();
-            let resource = plan.resource.map(|it| it.group_resource().to_string());
+            let resource = plan.resource.map(|resource| resource.group_resource().to_string());
             assert_eq!((resource.as_deref(), plan.is_write), expected, "{method} {path}");
         }
     }
@@ -177,12 +181,12 @@ mod tests {
             Some(format!("{} {}", written.resource, written.namespace.as_deref().unwrap_or("-")))
         };
         let pod = "/api/v1/namespaces/a/pods/p";
-        let found = |text: &str| Some(text.to_owned());
-        assert_eq!(written("PUT", pod), found("pods a"));
-        assert_eq!(written("POST", "/api/v1/namespaces"), found("namespaces -"));
-        assert_eq!(written("PUT", "/api/v1/namespaces/a/finalize"), found("namespaces a"));
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(written("PUT", pod), text("pods a"));
+        assert_eq!(written("POST", "/api/v1/namespaces"), text("namespaces -"));
+        assert_eq!(written("PUT", "/api/v1/namespaces/a/finalize"), text("namespaces a"));
         let scale = "/profiles/x/y/apis/apps/v1/namespaces/a/deployments/d/scale";
-        assert_eq!(written("PATCH", scale), found("deployments.apps a"));
+        assert_eq!(written("PATCH", scale), text("deployments.apps a"));
         assert_eq!(written("GET", pod), None);
         for part in ["proxy", "proxy/x", "exec", "attach", "portforward", "token", "eviction"] {
             assert_eq!(written("POST", &format!("{pod}/{part}")), None, "{part}");
@@ -199,8 +203,8 @@ mod tests {
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
-        // If the API server cannot decode a query parameter, it ignores this parameter and uses all others. So each
-        // of these queries can be a dry run.
+        // If the API server cannot decode a query parameter, it ignores this parameter and uses all
+        // others. So each of these queries can be a dry run.
         for query in
             ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
         {

@@ -1,4 +1,5 @@
-//! Indents JSON for people, as the API server does for `?pretty=true` and for the clients curl, Wget and browsers.
+//! Indents JSON for people, as the API server does for `?pretty=true` and for the clients curl,
+//! Wget and browsers.
 
 use super::{
     accept,
@@ -10,9 +11,9 @@ use std::mem;
 const READ_BY_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 const INDENT: &[u8] = b"  ";
 
-/// Returns whether the client gets indented JSON: `pretty=1` in the `Accept` header decides, or else the query
-/// parameter `pretty`, or else the `User-Agent`. An empty or invalid query counts as a query without the parameter.
-#[must_use]
+/// Returns whether the client gets indented JSON: `pretty=1` in the `Accept` header decides, or
+/// else the query parameter `pretty`, or else the `User-Agent`. An empty or invalid query counts as
+/// a query without the parameter.
 pub fn is_pretty(query: Option<&str>, accept: Option<&str>, user_agent: Option<&str>) -> bool {
     if accept::has_pretty(accept) {
         return true;
@@ -26,8 +27,8 @@ pub fn is_pretty(query: Option<&str>, accept: Option<&str>, user_agent: Option<&
     user_agent.is_some_and(|agent| READ_BY_PEOPLE.iter().any(|name| agent.starts_with(name)))
 }
 
-/// Indents a JSON text that arrives in pieces, as `json.Indent` of Go does: with two spaces for each level, and without
-/// a line feed at the end.
+/// Indents a JSON text that arrives in pieces, as `json.Indent` of Go does: with two spaces for
+/// each level, and without a line feed at the end.
 #[derive(Debug, Default)]
 pub struct JsonIndenter {
     depth: usize,
@@ -38,11 +39,12 @@ pub struct JsonIndenter {
 }
 
 impl JsonIndenter {
-    /// Indents the next piece of a valid JSON text, until the result has at least `bytes` bytes. A piece can end
-    /// anywhere, also within a string. Returns the result, and the number of bytes of `piece` that it contains.
+    /// Indents the next piece of a valid JSON text, until the result has at least `bytes` bytes. A
+    /// piece can end anywhere, also within a string. Returns the result, and the number of bytes of
+    /// `piece` that it contains.
     ///
-    /// The limit bounds memory, because deeply nested JSON is more than 1,000 times as long with indentation.
-    #[must_use]
+    /// The limit bounds memory, because deeply nested JSON is more than 1,000 times as long with
+    /// indentation.
     pub fn indent(&mut self, piece: &[u8], bytes: usize) -> (Vec<u8>, usize) {
         let mut out = Vec::with_capacity((piece.len() + piece.len() / 2).min(bytes));
         for (at, &byte) in piece.iter().enumerate() {

@@ -1,10 +1,11 @@
-//! Parses read requests of the Kubernetes API and writes the bodies of responses.
+//! Parses read requests of the Kubernetes API and responses of the API server, and writes the
+//! bodies of responses.
 //!
 //! The crate is pure: it performs no I/O, reads no clock, and uses no store and no permissions.
 //!
-//! kubewarm parses a request once, with [`RequestInfo::parse`]. Both the access review and the query of the store
-//! use the parsed request. If the API server also rejects a request, the error has the API server's status code,
-//! reason and message.
+//! kubewarm parses a request once, with [`RequestInfo::parse`]. Both the access review and the
+//! query of the store use the parsed request. If the API server also rejects a request, the error
+//! has the API server's status code, reason and message.
 
 mod accept;
 mod base64;
@@ -16,7 +17,7 @@ mod event;
 mod field_selector;
 mod forward_plan;
 #[cfg(test)]
-mod hostile;
+mod hostile_tests;
 mod indentation;
 mod label_selector;
 mod managed_fields_template;
@@ -41,10 +42,11 @@ pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub mod json;
 pub mod protobuf;
 pub mod tables;
+pub mod upstream;
 
 pub use self::{
     accept::{
-        DiscoveryForm, MediaType, MetaVersion, ObjectForm, ResponseForm, ResponseFormat, TableForm,
+        DiscoveryForm, MediaType, MetaVersion, ObjectPart, ResponseForm, ResponseFormat, TableForm,
         status_media_type,
     },
     body::{ListEnvelope, write_object, write_single_object},

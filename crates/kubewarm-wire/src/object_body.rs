@@ -1,5 +1,5 @@
-//! The bytes of a stored object, in JSON or in protobuf. The code above the store reads objects only through this
-//! module.
+//! The bytes of a stored object, in JSON or in protobuf. The code above the store reads objects
+//! only through this module.
 
 use crate::{
     json::{FieldPathSet, JsonCursor, find},
@@ -7,7 +7,7 @@ use crate::{
     with_end_version, written_version,
 };
 use kubewarm_api::model::{ObjectEncoding, ResourceVersion};
-use std::{borrow::Cow, fmt, ops::Range};
+use std::{borrow::Cow, ops::Range};
 
 /// The bytes of a stored object, without `kind` and `apiVersion`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,13 +27,12 @@ pub struct JsonBuffer {
 
 impl<'a> ObjectBody<'a> {
     /// Creates the body of an object in JSON.
-    #[must_use]
     pub const fn json(bytes: &'a [u8]) -> Self {
         Self { encoding: ObjectEncoding::Json, bytes }
     }
 
-    /// Returns the object's JSON, as the API server writes it. Returns `None` if the bytes are not an object, which the
-    /// informer excludes.
+    /// Returns the object's JSON, as the API server writes it. Returns `None` if the bytes are not
+    /// an object, which the informer excludes.
     ///
     /// # Cost
     ///
@@ -48,9 +47,9 @@ impl<'a> ObjectBody<'a> {
         Some(&buffer.json)
     }
 
-    /// Whether the labels of two objects consist of the same bytes. The comparison is cheap, but returns `false` for
-    /// equal labels in a different order.
-    #[must_use]
+    /// Whether the labels of two objects consist of the same bytes, so that a store need not update
+    /// its label index. The comparison is cheap, but returns `false` for equal labels in a
+    /// different order.
     pub fn has_same_labels(self, other: Self) -> bool {
         match (self.encoding, other.encoding) {
             (ObjectEncoding::Json, ObjectEncoding::Json) => {
@@ -63,34 +62,37 @@ impl<'a> ObjectBody<'a> {
         }
     }
 
-    /// Calls `each` with the key and the value of every label. Stops at the first label whose value is not a text.
-    pub fn for_each_label(self, mut each: impl FnMut(&str, &str)) {
-        // An invalid label needs no handling here, because the informer's decoder rejects the object.
+    /// Calls `each` with the key and the value of every label. Stops at the first label whose value
+    /// is not a text. Returns `false` if the object is malformed protobuf.
+    pub fn for_each_label(self, mut each: impl FnMut(&str, &str)) -> bool {
         match self.encoding {
             ObjectEncoding::Json => {
+                // An invalid label needs no handling here, because the informer's decoder rejects
+                // the object.
                 let _ = labels(self.bytes).and_then(|at| at.strings(&mut each));
+                true
             }
-            ObjectEncoding::Protobuf(_) => {
-                let _ = protobuf::for_each_label(self.bytes, each);
-            }
+            ObjectEncoding::Protobuf(_) => protobuf::for_each_label(self.bytes, each).is_ok(),
         }
     }
 
-    /// Calls `each` for every scalar that a field path finds, with the path's index in `paths` and the scalar's text,
-    /// as [`JsonCursor::values`] does. If the bytes are not an object, `each` receives the values before the error.
-    pub fn for_each_value(self, paths: &FieldPathSet, each: &mut impl FnMut(usize, &str)) {
+    /// Calls `each` for every scalar that a field path finds, with the path's index in `paths` and
+    /// the scalar's text, as [`JsonCursor::values`] does. If the bytes are not an object, `each`
+    /// receives the values before the error. Returns `false` if the object is malformed protobuf.
+    pub fn for_each_value(self, paths: &FieldPathSet, each: &mut impl FnMut(usize, &str)) -> bool {
         match self.encoding {
             ObjectEncoding::Json => {
                 let _ = JsonCursor::new(self.bytes).values(paths, each);
+                true
             }
             ObjectEncoding::Protobuf(message) => {
-                let _ = protobuf::field_values(message, self.bytes, paths, each);
+                protobuf::field_values(message, self.bytes, paths, each).is_ok()
             }
         }
     }
 
-    /// Returns the byte range of `metadata.managedFields`: the value in JSON, and the first adjacent fields in protobuf.
-    /// `None` if the object has none.
+    /// Returns the byte range of `metadata.managedFields`: the value in JSON, and the first
+    /// adjacent fields in protobuf. `None` if the object has none.
     pub(crate) fn managed_fields(self) -> Option<Range<usize>> {
         match self.encoding {
             ObjectEncoding::Json => find(self.bytes, &["metadata", "managedFields"]),
@@ -99,7 +101,6 @@ impl<'a> ObjectBody<'a> {
     }
 
     /// Returns `metadata.resourceVersion`, or `None` if the object has no version.
-    #[must_use]
     pub fn version(self) -> Option<ResourceVersion> {
         match self.encoding {
             ObjectEncoding::Json => written_version::version_of(self.bytes),
@@ -109,9 +110,9 @@ impl<'a> ObjectBody<'a> {
         }
     }
 
-    /// Returns the last state of a deleted object for its `DELETED` event: the object with the resource version of its
-    /// deletion. Returns the object unchanged if it has no resource version.
-    #[must_use]
+    /// Returns the last state of a deleted object for its `DELETED` event: the object with the
+    /// resource version of its deletion. Returns the object unchanged if it has no resource
+    /// version.
     pub fn with_end_version(self, version: &ResourceVersion) -> Cow<'a, [u8]> {
         match self.encoding {
             ObjectEncoding::Json => with_end_version(self.bytes, version),
@@ -130,11 +131,4 @@ fn labels(json: &[u8]) -> Option<JsonCursor<'_>> {
 
 fn raw_labels(json: &[u8]) -> Option<&[u8]> {
     find(json, &["metadata", "labels"]).and_then(|at| json.get(at))
-}
-
-impl fmt::Debug for ObjectBody<'_> {
-    /// Does not print the object, because it can be a Secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes in {:?}", self.bytes.len(), self.encoding)
-    }
 }

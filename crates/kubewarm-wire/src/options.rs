@@ -1,8 +1,8 @@
-//! Parses the options of a get, a list or a watch. The checks have the API server's order. So for a request with
-//! several errors, kubewarm and the API server return the same error.
+//! Parses the options of a get, a list or a watch. The checks have the API server's order. So for a
+//! request with several errors, kubewarm and the API server return the same error.
 
 use super::{
-    ObjectForm, ObjectRequest, ResponseForm, StatusError, TableForm, VersionMatch, continue_tokens,
+    ObjectPart, ObjectRequest, ResponseForm, StatusError, TableForm, VersionMatch, continue_tokens,
     field_selector, label_selector,
     query_parameters::{QueryParameter, QueryParameters, not_a_number},
     status_error::{forbidden, unsupported},
@@ -46,7 +46,8 @@ pub(super) fn parse_list_options(
     Ok(())
 }
 
-/// Parses the required version of a list. Also returns the limit, if the API server would not ignore the limit.
+/// Parses the required version of a list. Also returns the limit, if the API server would not
+/// ignore the limit.
 ///
 /// # Errors
 ///
@@ -60,6 +61,7 @@ fn list_version(
     let given = query.text(QueryParameter::ResourceVersion);
     let token = query.text(QueryParameter::Continue);
     // The API server's watch cache answers lists with `resourceVersion=0`, and ignores their limit.
+    // So kubewarm ignores such a limit too.
     let limit_of_any = limit.filter(|_| !has_watch_cache(list.resource.group_resource()));
     if !token.is_empty() {
         let at = continue_tokens::decode(token, list.namespace.as_deref())?;
@@ -82,12 +84,14 @@ fn list_version(
     })
 }
 
-/// Whether the API server has a watch cache of the resource. By default, it has one of all resources except events.
+/// Whether the API server has a watch cache of the resource, which ignores the limit of some lists.
+/// By default, it has one of all resources except events.
 fn has_watch_cache(resource: &GroupResource) -> bool {
     !(matches!(resource.group(), "" | "events.k8s.io") && resource.resource() == "events")
 }
 
-/// Applies the query parameter `includeObject` to the form of a `Table`. Returns a form without a table unchanged.
+/// Applies the query parameter `includeObject` to the form of a `Table`. Returns a form without a
+/// table unchanged.
 ///
 /// # Errors
 ///
@@ -99,8 +103,8 @@ pub(super) fn with_include_object(
     let ResponseForm::Table(table) = form else { return Ok(form) };
     let object = match query.text(QueryParameter::IncludeObject) {
         "None" => None,
-        "" | "Metadata" => Some(ObjectForm::Metadata(table.version)),
-        "Object" => Some(ObjectForm::Full),
+        "" | "Metadata" => Some(ObjectPart::Metadata(table.version)),
+        "Object" => Some(ObjectPart::Full),
         other => {
             return Err(StatusError::bad_request(format!(
                 "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be \
@@ -139,8 +143,8 @@ fn check(query: &QueryParameters) -> Result<(), StatusError> {
     ])
 }
 
-/// Returns an error if the query contains both `resourceVersionMatch` and `continue`. The rule applies to lists and
-/// watches.
+/// Returns an error if the query contains both `resourceVersionMatch` and `continue`. The rule
+/// applies to lists and watches.
 pub(super) fn match_with_continue(query: &QueryParameters) -> Option<StatusCause> {
     let is_given = |parameter| !query.text(parameter).is_empty();
     (is_given(QueryParameter::ResourceVersionMatch) && is_given(QueryParameter::Continue)).then(
@@ -194,7 +198,8 @@ mod tests {
         crate::encode_continue_token(version.as_ref(), &after, Some("ns")).unwrap()
     }
 
-    /// Parses the options of a list. Returns its version requirement and its limit as text. Limit 0 means no limit.
+    /// Parses the options of a list. Returns its version requirement and its limit as text. Limit 0
+    /// means no limit.
     fn summary(query: &str) -> String {
         let options = list(query).unwrap();
         let limit = options.limit.map_or(0, NonZeroU64::get);
@@ -204,7 +209,8 @@ mod tests {
             VersionMatch::NotOlderThan(version) => format!("from {version} {limit}"),
             VersionMatch::Exact(version) => format!("at {version} {limit}"),
             VersionMatch::Continue { version, after } => {
-                let version = version.map_or_else(|| "newest".to_owned(), |it| it.to_string());
+                let version =
+                    version.map_or_else(|| "newest".to_owned(), |version| version.to_string());
                 format!("on {version} after {}/{} {limit}", after.namespace, after.name)
             }
         }
@@ -343,12 +349,12 @@ mod tests {
 
     #[test]
     fn include_object_sets_the_part_of_each_object_in_a_table() {
-        let of = |form, query: &str| {
+        let form_with = |form, query: &str| {
             with_include_object(form, &QueryParameters::parse(Some(query)).unwrap())
         };
         let version = MetaVersion::V1;
         let table = |object| ResponseForm::Table(TableForm { version, object });
-        let (full, metadata) = (ObjectForm::Full, ObjectForm::Metadata(version));
+        let (full, metadata) = (ObjectPart::Full, ObjectPart::Metadata(version));
         for (given, expected) in [
             ("", Some(metadata)),
             ("None", None),
@@ -356,10 +362,13 @@ mod tests {
             ("Object", Some(full)),
         ] {
             let query = format!("includeObject={given}");
-            assert_eq!(of(table(None), &query), Ok(table(expected)));
-            assert_eq!(of(ResponseForm::Object(full), &query), Ok(ResponseForm::Object(full)));
+            assert_eq!(form_with(table(None), &query), Ok(table(expected)));
+            assert_eq!(
+                form_with(ResponseForm::Object(full), &query),
+                Ok(ResponseForm::Object(full))
+            );
         }
-        let failure = of(table(None), "includeObject=all").unwrap_err();
+        let failure = form_with(table(None), "includeObject=all").unwrap_err();
         assert_eq!(
             (failure.code(), failure.message()),
             (
@@ -369,7 +378,7 @@ mod tests {
             )
         );
         let metadata = ResponseForm::Object(metadata);
-        assert_eq!(of(metadata, "includeObject=all"), Ok(metadata));
+        assert_eq!(form_with(metadata, "includeObject=all"), Ok(metadata));
     }
 
     #[test]

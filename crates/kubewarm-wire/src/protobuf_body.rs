@@ -1,7 +1,8 @@
-//! Writes response bodies in protobuf from stored objects. The functions copy the objects, and never decode them.
+//! Writes response bodies in protobuf from stored objects. The functions copy the objects, and
+//! never decode them.
 
 use super::{
-    ListEnvelope, ObjectForm, StatusError,
+    ListEnvelope, ObjectPart, StatusError,
     protobuf::{ListMeta, Unknown, metadata_field, write_item, write_list_head, write_watch_event},
 };
 
@@ -30,22 +31,22 @@ pub fn write_single_message(
     api_version: &str,
     kind: &str,
     stored: &[u8],
-    form: ObjectForm,
+    form: ObjectPart,
     out: &mut Vec<u8>,
 ) {
     unknown(api_version, kind, stored, form).write(out);
 }
 
-/// Writes an event of a watch. `of` is its type, such as `ADDED`.
+/// Writes an event of a watch. `event_type` is its type, such as `ADDED`.
 pub fn write_event_message(
-    of: &str,
+    event_type: &str,
     api_version: &str,
     kind: &str,
     stored: &[u8],
-    form: ObjectForm,
+    form: ObjectPart,
     out: &mut Vec<u8>,
 ) {
-    write_watch_event(of, &unknown(api_version, kind, stored, form), out);
+    write_watch_event(event_type, &unknown(api_version, kind, stored, form), out);
 }
 
 /// Writes the event `ERROR`, which must be the last event of a watch.
@@ -55,7 +56,6 @@ pub fn write_error_message(failure: &StatusError, out: &mut Vec<u8>) {
 }
 
 /// Returns the `Status` of a failed request as a response body.
-#[must_use]
 pub fn status_message(failure: &StatusError) -> Vec<u8> {
     let mut out = Vec::new();
     let raw = failure.message_bytes();
@@ -67,22 +67,22 @@ fn unknown<'a>(
     api_version: &'a str,
     kind: &'a str,
     stored: &'a [u8],
-    form: ObjectForm,
+    form: ObjectPart,
 ) -> Unknown<'a> {
     let raw = part(stored, form);
     match form {
-        ObjectForm::Full => Unknown { api_version, kind, raw },
-        ObjectForm::Metadata(version) => {
+        ObjectPart::Full => Unknown { api_version, kind, raw },
+        ObjectPart::Metadata(version) => {
             Unknown { api_version: version.api_version(), kind: "PartialObjectMetadata", raw }
         }
     }
 }
 
-/// Returns the part of the stored object that a response contains. Every object begins with its metadata, so the field
-/// `metadata` alone is a `PartialObjectMetadata`.
-fn part(stored: &[u8], form: ObjectForm) -> &[u8] {
+/// Returns the part of the stored object that a response contains. Every object begins with its
+/// metadata, so the field `metadata` alone is a `PartialObjectMetadata`.
+fn part(stored: &[u8], form: ObjectPart) -> &[u8] {
     match form {
-        ObjectForm::Full => stored,
-        ObjectForm::Metadata(_) => metadata_field(stored),
+        ObjectPart::Full => stored,
+        ObjectPart::Metadata(_) => metadata_field(stored),
     }
 }

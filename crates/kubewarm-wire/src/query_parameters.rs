@@ -4,12 +4,13 @@ use super::{StatusError, status_error::quoted};
 use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// The query parameters of a request that kubewarm supports. kubewarm ignores all other parameters, such as
-/// `fieldValidation`.
+/// The query parameters of a request that kubewarm supports. kubewarm ignores all other parameters,
+/// such as `fieldValidation`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueryParameters(BTreeMap<QueryParameter, String>);
 
-/// A query parameter that kubewarm supports. Its name in a query is the variant's name in camel case.
+/// A query parameter that kubewarm supports. Its name in a query is the variant's name in camel
+/// case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString)]
 #[cfg_attr(test, derive(strum::AsRefStr, strum::VariantArray))]
 #[strum(serialize_all = "camelCase")]
@@ -33,8 +34,8 @@ pub(super) enum QueryParameter {
 impl QueryParameters {
     /// Parses a query. The first value of a repeated parameter counts, even if it is empty.
     ///
-    /// Servers in Go ignore a parameter that they cannot decode. If this parameter is a selector, such a server
-    /// returns too many objects. So kubewarm rejects the complete query.
+    /// Servers in Go ignore a parameter that they cannot decode. If this parameter is a selector,
+    /// such a server returns too many objects. So kubewarm rejects the complete query.
     ///
     /// # Errors
     ///
@@ -65,8 +66,8 @@ impl QueryParameters {
         self.given(parameter).unwrap_or_default()
     }
 
-    /// Returns whether the parameter is present and its value is neither `false` nor `0`. An empty value counts as
-    /// true.
+    /// Returns whether the parameter is present and its value is neither `false` nor `0`. An empty
+    /// value counts as true.
     pub(super) fn is_set(&self, parameter: QueryParameter) -> bool {
         self.given(parameter)
             .is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
@@ -91,8 +92,8 @@ impl QueryParameters {
     }
 }
 
-/// Returns the error message of Go's `strconv` for `text`, which `function` cannot parse. `is_number` is `true` if
-/// `text` is a number that is out of range.
+/// Returns the error message of Go's `strconv` for `text`, which `function` cannot parse.
+/// `is_number` is `true` if `text` is a number that is out of range.
 pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> String {
     let why = if is_number { "value out of range" } else { "invalid syntax" };
     format!("strconv.{function}: parsing {}: {why}", quoted(text))
@@ -104,8 +105,8 @@ pub(super) fn not_a_number(function: &str, text: &str, is_number: bool) -> Strin
 ///
 /// 400 for an incomplete escape, and for text that is not UTF-8 after decoding.
 pub(super) fn decode(text: &str) -> Result<Cow<'_, str>, StatusError> {
-    // `percent_decode_str` accepts an incomplete escape and keeps it unchanged. So this check rejects incomplete
-    // escapes.
+    // `percent_decode_str` accepts an incomplete escape and keeps it unchanged. So this check
+    // rejects incomplete escapes.
     let is_escape =
         |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
     if !text.split('%').skip(1).all(is_escape) {
@@ -139,8 +140,9 @@ mod tests {
     fn every_parameter_occurs_in_the_mutated_requests() {
         for name in QueryParameter::VARIANTS.iter().map(AsRef::as_ref) {
             assert!(testbed::PARAMETERS.contains(&name), "{name} is never mutated");
-            let has = |query: &str| query.split('&').any(|it| it.starts_with(&format!("{name}=")));
-            let is_sent = |it: &testbed::Request| it.query().is_some_and(has);
+            let has =
+                |query: &str| query.split('&').any(|pair| pair.starts_with(&format!("{name}=")));
+            let is_sent = |request: &testbed::Request| request.query().is_some_and(has);
             assert!(testbed::corpus().iter().any(is_sent), "no request has {name}");
         }
     }

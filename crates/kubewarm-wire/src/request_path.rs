@@ -1,11 +1,12 @@
-//! Parses request paths. Rejects a path that two servers could parse differently, so kubewarm never serves it.
+//! Parses request paths. Rejects a path that two servers could parse differently, so kubewarm never
+//! serves it.
 
 use super::{StatusError, query_parameters::decode};
 use kubewarm_api::model::{GroupResource, ProfileRef, Resource, is_dns_label, is_dns_subdomain};
 use std::{borrow::Cow, slice, sync::Arc};
 
-/// Splits a path that begins with `/profiles/<namespace>/<name>` into the profile and the path below it. Returns any
-/// other path unchanged.
+/// Splits a path that begins with `/profiles/<namespace>/<name>` into the profile and the path
+/// below it. Returns any other path unchanged.
 pub(super) fn split_profile(path: &str) -> (Option<ProfileRef>, &str) {
     let split = || {
         let inner = path.strip_prefix('/')?.strip_prefix(PROFILES)?.strip_prefix('/')?;
@@ -18,8 +19,8 @@ pub(super) fn split_profile(path: &str) -> (Option<ProfileRef>, &str) {
     split().unwrap_or((None, path))
 }
 
-/// First segment of the paths `/profiles/<namespace>/<name>/…`, below which only the informers of one profile
-/// answer.
+/// First segment of the paths `/profiles/<namespace>/<name>/…`, below which only the informers of
+/// one profile answer.
 const PROFILES: &str = "profiles";
 /// Verbs in deprecated API paths, such as `watch` in `/api/v1/watch/pods`.
 const OLD_VERBS: [&str; 2] = ["watch", "proxy"];
@@ -48,8 +49,8 @@ pub enum ApiDocument {
     Groups,
     /// The versions of one group, at `/apis/<group>`.
     Group(Arc<str>),
-    /// The list of resources of one API version. The path is `/api/<version>` for the core group, and
-    /// `/apis/<group>/<version>` for each other group.
+    /// The list of resources of one API version. The path is `/api/<version>` for the core group,
+    /// and `/apis/<group>/<version>` for each other group.
     Resources {
         /// The API group. Empty for the core group.
         group: Arc<str>,
@@ -61,13 +62,15 @@ pub enum ApiDocument {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourcePath {
     pub(super) resource: Resource,
-    /// The namespace in which the API server authorizes the request. For the path `/namespaces/<name>`, it is the name.
+    /// The namespace in which the API server authorizes the request. For the path
+    /// `/namespaces/<name>`, it is the name.
     pub(super) namespace: Option<Arc<str>>,
     pub(super) name: Option<Arc<str>>,
-    /// The path segment after the object's name, such as `status`; `None` if there is no such segment.
+    /// The path segment after the object's name, such as `status`; `None` if there is no such
+    /// segment.
     pub(super) subresource: Option<Arc<str>>,
-    /// Why kubewarm never serves the path, for the error message. With `None`, kubewarm serves the path if a
-    /// profile has declared the objects.
+    /// Why kubewarm never serves the path, for the error message. With `None`, kubewarm serves the
+    /// path if a profile has declared the objects.
     pub(super) not_served: Option<&'static str>,
 }
 
@@ -76,7 +79,8 @@ type PathSegments<'a> = [Cow<'a, str>];
 
 impl RequestPath {
     /// Parses a percent-encoded path. Also returns the profile if the path begins with
-    /// `/profiles/<namespace>/<name>`. The function ignores slashes at the end, as the API server does.
+    /// `/profiles/<namespace>/<name>`. The function ignores slashes at the end, as the API server
+    /// does.
     ///
     /// # Errors
     ///
@@ -99,7 +103,7 @@ impl RequestPath {
         }
         if profile.is_none()
             && segments.len() > 2
-            && segments.first().is_some_and(|it| *it == PROFILES)
+            && segments.first().is_some_and(|segment| *segment == PROFILES)
         {
             return Err(StatusError::bad_request(
                 "expected /profiles/<namespace>/<name>/, the names of a CacheProfile",
@@ -154,8 +158,8 @@ fn resources(group: &str, version: &str) -> RequestPath {
 }
 
 impl ApiDocument {
-    /// Returns the document's path for the caller's access review, without `/profiles/<namespace>/<name>`.
-    #[must_use]
+    /// Returns the document's path for the caller's access review, without
+    /// `/profiles/<namespace>/<name>`.
     pub fn path(&self) -> String {
         match self {
             Self::Version => "/version".to_owned(),
@@ -170,20 +174,20 @@ impl ApiDocument {
 
 fn parse_resource(plural: &str, group: &str, version: &str) -> Result<Resource, StatusError> {
     GroupResource::new(group, plural)
-        .and_then(|of| Resource::new(of, version))
+        .and_then(|group_resource| Resource::new(group_resource, version))
         .map_err(|invalid| StatusError::bad_request(invalid.to_string()))
 }
 
-/// Parses the path segments after the API version. kubewarm uses the result for the access review, so the function
-/// follows the API server's rules.
+/// Parses the path segments after the API version. kubewarm uses the result for the access review,
+/// so the function follows the API server's rules.
 fn parse_resource_path(
     group: &str,
     version: &str,
     segments: &PathSegments<'_>,
 ) -> Result<ResourcePath, StatusError> {
     if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
-        // kubewarm never serves paths below `/watch/` or `/proxy/`. So it needs the resource only for the error
-        // message.
+        // kubewarm never serves paths below `/watch/` or `/proxy/`. So it needs the resource only
+        // for the error message.
         let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
         let resource = parse_resource(plural.unwrap_or("watch"), group, version)?;
         let not_served = Some("paths below /watch/ and /proxy/ are not served");
@@ -196,7 +200,8 @@ fn parse_resource_path(
         });
     }
     let (namespace, rest) = match segments {
-        // As at the API server, an empty namespace means all namespaces. Clients send it for an empty argument.
+        // As at the API server, an empty namespace means all namespaces. Clients send it for an
+        // empty argument.
         [first, namespace, plural]
             if *first == NAMESPACES
                 && namespace.is_empty()
@@ -211,7 +216,8 @@ fn parse_resource_path(
                     "namespace {namespace:?} is not a DNS label"
                 )));
             }
-            // The API server authorizes `/namespaces/<name>` in the namespace of this name, whatever the group.
+            // The API server authorizes `/namespaces/<name>` in the namespace of this name,
+            // whatever the group.
             (Some(Arc::from(&**namespace)), if is_object { segments } else { rest })
         }
         _ => (None, segments),
@@ -248,7 +254,8 @@ mod tests {
         place
     }
 
-    /// Parses `path`. Returns `resource | namespace | name`, with `!` at the end if kubewarm never serves the path.
+    /// Parses `path`. Returns `resource | namespace | name`, with `!` at the end if kubewarm never
+    /// serves the path.
     fn summary(path: &str) -> String {
         let place = place_of(path);
         let (namespace, name) = (place.namespace.as_deref(), place.name.as_deref());
@@ -298,15 +305,16 @@ mod tests {
 
     #[test]
     fn documents_have_their_own_paths() {
-        let of = |group: &str| ApiDocument::Resources { group: group.into(), version: "v1".into() };
+        let resources =
+            |group: &str| ApiDocument::Resources { group: group.into(), version: "v1".into() };
         for (path, expected) in [
             ("/version", ApiDocument::Version),
             ("/api", ApiDocument::Core),
             ("/api/", ApiDocument::Core),
             ("/apis", ApiDocument::Groups),
             ("/apis/apps", ApiDocument::Group("apps".into())),
-            ("/api/v1", of("")),
-            ("/apis/apps/v1", of("apps")),
+            ("/api/v1", resources("")),
+            ("/apis/apps/v1", resources("apps")),
         ] {
             let document = RequestPath::Document(expected);
             assert_eq!(RequestPath::parse(path).unwrap(), (None, document), "{path}");
@@ -394,8 +402,8 @@ mod tests {
             prop_assume!(!["watch", "proxy", "namespaces"].contains(&&*plural));
             prop_assume!(!OF_NAMESPACES.contains(&&*plural));
             let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
-            let within = namespace.as_ref().map_or(String::new(), |it| format!("/namespaces/{it}"));
-            let last = name.as_ref().map_or(String::new(), |it| format!("/{it}"));
+            let within = namespace.as_ref().map_or(String::new(), |namespace| format!("/namespaces/{namespace}"));
+            let last = name.as_ref().map_or(String::new(), |name| format!("/{name}"));
             let place = place_of(&format!("{root}/v1{within}/{plural}{last}"));
             prop_assert_eq!(place.resource.group(), group);
             prop_assert_eq!(place.resource.resource(), plural);

@@ -7,8 +7,8 @@ use super::{
 use kubewarm_api::model::ResourceVersion;
 use std::sync::Arc;
 
-/// The parts of a `Table` before and after its rows. The caller writes one row at a time, so the complete table is
-/// never in memory.
+/// The parts of a `Table` before and after its rows. The caller writes one row at a time, so the
+/// complete table is never in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableEnvelope {
     /// `apiVersion` of the objects, such as `apps/v1`.
@@ -17,18 +17,20 @@ pub struct TableEnvelope {
     pub kind: Arc<str>,
     /// The version of `meta.k8s.io`, and the part of the object that each row contains.
     pub form: TableForm,
-    /// The table's `columnDefinitions` as JSON. In a watch, it is `null` in all events except the first, because
-    /// clients keep the definitions of the first event.
+    /// The table's `columnDefinitions` as JSON. In a watch, it is `null` in all events except the
+    /// first, because clients keep the definitions of the first event.
     pub columns: Arc<str>,
-    /// `metadata.resourceVersion` of the table: the version of the list or, in a table for one object, of the
-    /// object.
+    /// `metadata.resourceVersion` of the table: the version of the list or, in a table for one
+    /// object, of the object.
     pub version: ResourceVersion,
-    /// The [continue token](super::encode_continue_token) for the next page. `None` on the last page.
+    /// The [continue token](super::encode_continue_token) for the next page. `None` on the last
+    /// page.
     pub next: Option<String>,
-    /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without selectors. The
-    /// response omits this field for the number 0.
+    /// Number of objects on later pages (`remainingItemCount`). `Some` only for lists without
+    /// selectors. The response omits this field for the number 0.
     pub remaining: Option<u64>,
-    /// Whether a table without rows has `"rows":[]` instead of `"rows":null`.
+    /// Whether a table without rows has `"rows":[]` instead of `"rows":null`. As at the API server,
+    /// this depends on the kind.
     pub has_rows_if_empty: bool,
 }
 
@@ -42,14 +44,15 @@ impl TableEnvelope {
         out.extend_from_slice(br#","rows":"#);
     }
 
-    /// Writes the opening bracket of `rows` and the first row. `cells` is the result of `TablePrinter::row` for the
-    /// object with the JSON `stored`.
+    /// Writes the opening bracket of `rows` and the first row. `cells` is the result of
+    /// `TablePrinter::row` for the object with the JSON `stored`.
     pub fn write_first_row(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         out.push(b'[');
         self.write_row(cells, stored, out);
     }
 
-    /// Writes a complete table with one row, without a line feed. Such a table is the object of a watch event.
+    /// Writes a complete table with one row, without a line feed. Such a table is the object of a
+    /// watch event.
     pub fn write_single_row_table(&self, cells: &str, stored: &[u8], out: &mut Vec<u8>) {
         self.write_head(out);
         self.write_first_row(cells, stored, out);
@@ -86,11 +89,11 @@ impl TableEnvelope {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MetaVersion, ObjectForm};
+    use crate::{MetaVersion, ObjectPart};
 
     const POD: &str = r#"{"metadata":{"name":"a"},"spec":{}}"#;
 
-    fn frame(object: Option<ObjectForm>, version: MetaVersion, rows: usize) -> TableEnvelope {
+    fn frame(object: Option<ObjectPart>, version: MetaVersion, rows: usize) -> TableEnvelope {
         TableEnvelope {
             api_version: "v1".into(),
             kind: "Pod".into(),
@@ -103,7 +106,7 @@ mod tests {
         }
     }
 
-    fn table(object: Option<ObjectForm>, version: MetaVersion, rows: usize) -> String {
+    fn table(object: Option<ObjectPart>, version: MetaVersion, rows: usize) -> String {
         let frame = frame(object, version, rows);
         let mut out = Vec::new();
         frame.write_head(&mut out);
@@ -124,8 +127,8 @@ mod tests {
         let whole = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":{}}"#;
         for (included, object) in [
             (None, "null"),
-            (Some(ObjectForm::Metadata(MetaVersion::V1)), metadata),
-            (Some(ObjectForm::Full), whole),
+            (Some(ObjectPart::Metadata(MetaVersion::V1)), metadata),
+            (Some(ObjectPart::Full), whole),
         ] {
             assert_eq!(
                 table(included, MetaVersion::V1, 1),
@@ -137,14 +140,14 @@ mod tests {
             );
         }
         let version = MetaVersion::V1Beta1;
-        let old = table(Some(ObjectForm::Metadata(version)), version, 1);
+        let old = table(Some(ObjectPart::Metadata(version)), version, 1);
         assert_eq!(old.matches("meta.k8s.io/v1beta1").count(), 2, "{old}");
     }
 
     #[test]
     fn a_table_of_any_length_is_valid_json() {
         for rows in 0..3 {
-            let text = table(Some(ObjectForm::Full), MetaVersion::V1, rows);
+            let text = table(Some(ObjectPart::Full), MetaVersion::V1, rows);
             let read: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(read["rows"].as_array().unwrap().len(), rows);
             assert_eq!(read["metadata"]["continue"].is_string(), rows > 1);

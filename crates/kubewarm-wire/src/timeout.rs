@@ -1,5 +1,6 @@
-//! Checks the query parameter `timeout`. As the API server, kubewarm rejects an invalid duration. kubewarm does not
-//! apply the duration, because it answers or rejects each read within its own time limits.
+//! Checks the query parameter `timeout`. As the API server, kubewarm rejects an invalid duration.
+//! kubewarm does not apply the duration, because it answers or rejects each read within its own
+//! time limits.
 
 use super::{StatusError, status_error::quoted};
 
@@ -56,9 +57,9 @@ fn parse(text: &str) -> Result<(), String> {
         let whole = if whole.is_empty() { Ok(0) } else { whole.parse::<u128>() };
         let whole = whole.ok().filter(|whole| *whole <= LONGEST).ok_or_else(invalid)?;
         let fraction = fraction.get(..18).unwrap_or(fraction);
-        let tenths = fraction
-            .bytes()
-            .fold((0, 1), |(sum, of), digit| (sum * 10 + u128::from(digit - b'0'), of * 10));
+        let tenths = fraction.bytes().fold((0, 1), |(sum, divisor), digit| {
+            (sum * 10 + u128::from(digit - b'0'), divisor * 10)
+        });
         total += whole * scale + tenths.0 * scale / tenths.1;
         if total > LONGEST || (behind.is_empty() && total == LONGEST && !is_negative) {
             return Err(invalid());

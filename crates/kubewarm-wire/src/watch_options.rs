@@ -15,8 +15,9 @@ pub struct WatchOptions {
     /// The first events of the watch.
     pub start: WatchStart,
     /// Whether the client accepts bookmarks (`allowWatchBookmarks`).
-    pub bookmarks: bool,
-    /// Duration after which the watch ends, at most a year. With `None`, kubewarm chooses the duration.
+    pub has_bookmarks: bool,
+    /// Duration after which the watch ends, at most a year. With `None`, kubewarm chooses the
+    /// duration.
     pub timeout: Option<Duration>,
 }
 
@@ -27,15 +28,16 @@ pub enum WatchStart {
     State,
     /// The watch sends only changes after its start, and not the current objects.
     Now,
-    /// The watch sends the changes after this resource version, which no store needs to have reached yet.
+    /// The watch sends the changes after this resource version. If no store has reached the version
+    /// yet, the watch waits for it.
     After(ResourceVersion),
 }
 
 /// Maximum timeout of a watch, in seconds: one year. kubewarm reduces a longer timeout to one year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
 
-/// Parses the options of a watch, and the resource version that its initial objects must have. `timeout` is the
-/// value of `timeoutSeconds`.
+/// Parses the options of a watch, and the resource version that its initial objects must have.
+/// `timeout` is the value of `timeoutSeconds`.
 ///
 /// # Errors
 ///
@@ -49,7 +51,8 @@ pub(super) fn parse(
     let given = query.text(QueryParameter::ResourceVersion);
     let version = options::version(given)?;
     let initial = query.given(QueryParameter::SendInitialEvents);
-    // Without `sendInitialEvents`, a watch sends the current objects first if `resourceVersion` is absent or 0.
+    // Without `sendInitialEvents`, a watch sends the current objects first if `resourceVersion` is
+    // absent or 0.
     let wants_state = initial.map(|_| query.is_set(QueryParameter::SendInitialEvents));
     let (at, begin) = match (version, wants_state) {
         (None, Some(true) | None) => (VersionMatch::Latest, WatchStart::State),
@@ -63,12 +66,13 @@ pub(super) fn parse(
             (VersionMatch::Any, WatchStart::After(version.into()))
         }
     };
-    // As in the API server, a timeout of 0 means no timeout, and a watch with a negative timeout ends immediately.
+    // As in the API server, a timeout of 0 means no timeout, and a watch with a negative timeout
+    // ends immediately.
     let timeout = timeout.filter(|seconds| *seconds != 0);
-    let timeout =
-        timeout.map(|it| Duration::from_secs(u64::try_from(it).unwrap_or(0).min(LONGEST)));
-    let bookmarks = query.is_set(QueryParameter::AllowWatchBookmarks);
-    Ok((at, WatchOptions { start: begin, bookmarks, timeout }))
+    let timeout = timeout
+        .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(LONGEST)));
+    let has_bookmarks = query.is_set(QueryParameter::AllowWatchBookmarks);
+    Ok((at, WatchOptions { start: begin, has_bookmarks, timeout }))
 }
 
 /// Checks the rules of `validateWatchOptions` in apimachinery.
@@ -128,9 +132,9 @@ mod tests {
         ] {
             let (is_at, watching) = read(&query).unwrap();
             assert_eq!((is_at, watching.start), (at, begin), "{query}");
-            assert!(!watching.bookmarks);
+            assert!(!watching.has_bookmarks);
         }
-        assert!(read("allowWatchBookmarks=true").unwrap().1.bookmarks);
+        assert!(read("allowWatchBookmarks=true").unwrap().1.has_bookmarks);
     }
 
     #[test]

@@ -7,16 +7,15 @@ use super::{
 };
 use kubewarm_api::model::ResourceVersion;
 
-/// Returns whether a response of this media type can contain an object: JSON, or Kubernetes' protobuf.
-#[must_use]
+/// Returns whether a response of this media type can contain an object: JSON, or Kubernetes'
+/// protobuf.
 pub fn has_object(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     matches!(media_type, JSON | PROTOBUF)
 }
 
-/// Returns `metadata.resourceVersion` of the object in the response `body`, whose end can be missing. `None` if the
-/// field is absent, as in a `Status`.
-#[must_use]
+/// Returns `metadata.resourceVersion` of the object in the response `body`, whose end can be
+/// missing. `None` if the field is absent, as in a `Status`.
 pub fn version_of(body: &[u8]) -> Option<ResourceVersion> {
     if let Some(message) = message_start(body) {
         return ResourceVersion::parse(ObjectNames::of_start(message).version);
@@ -67,11 +66,13 @@ mod tests {
         let other_fields = [field(2, b"99"), vec![0x38, 0x96, 1]].concat();
         let object = whole(&[other_fields, field(6, b"12"), labels.clone()].concat());
         assert_eq!(version(&object).as_deref(), Some("12"));
-        // The version can be read before the rest of the object arrives, but only if the version is complete.
+        // kubewarm reads the version before the rest of the object arrives, but only if the bytes
+        // contain the version completely.
         let behind = object.len() - labels.len();
         assert_eq!(version(&object[..behind]).as_deref(), Some("12"));
         assert_eq!(version(&object[..behind - 1]), None);
-        // A `ListMeta`, the metadata of a `Status`, has its `resourceVersion` in field 2, not in field 6.
+        // A `ListMeta`, the metadata of a `Status`, has its `resourceVersion` in field 2, not in
+        // field 6.
         assert_eq!(version(&whole(&field(2, b"99"))), None);
         assert_eq!(version(b"{}"), None);
         assert_eq!(version(MAGIC), None);

@@ -5,23 +5,22 @@
 mod tests;
 
 use super::{
-    access_state::{AccessSignal, GateChange},
+    access_state::AccessSignal,
     check_schedule::{
-        AccessCheckKind, CheckJob, CheckResult, CheckSchedule, CheckSettings, is_permanent,
+        AccessCheckKind, AccessChecks, CheckJob, CheckResult, CheckSchedule, is_permanent,
     },
-    permission_state::{InformerAccess, PermissionState},
-    reports::AccessReports,
+    informer_access::InformerAccess,
+    reports::AccessStates,
     rules::attributes,
 };
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
 use kube::Client;
 use kubewarm_api::model::{FaultReason, Identity, InformerKey, MetricOutcome, RequestFault, Verb};
-use kubewarm_cache::informer::{AccessCheckResult, ChangeNotifier, InformerReports};
+use kubewarm_cache::informer::{AccessCheckResult, InformerHandles, PermissionState};
 use kubewarm_client::{ClientProvider, KeyedPermit, NamespaceBuckets, is_allowed, review_rules};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
@@ -36,37 +35,35 @@ use tokio_util::sync::CancellationToken;
 /// namespace can have this name, so the API server returns only permissions from
 /// `ClusterRoleBindings`.
 const NOWHERE: &str = ":cluster:";
-/// Delay from a notification about a changed report of an informer to the update of the access
-/// check schedule. One update then covers all reports that change within the delay.
+/// Delay from a new result of an informer's own request to the visit of the informer. All results
+/// that arrive within the delay are visited together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Minimum delay before the next attempt to start a due access check or review that a rate or
-/// concurrency limit delayed.
+/// Minimum delay before the next attempt to start a due access check, access review or rules review
+/// that a rate or concurrency limit delayed.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Interval between two updates of the schedule of access checks while no informer's report
-/// changes.
+/// Interval at which the checker looks whether the profiles declare other informers.
 const UPDATE: Duration = Duration::from_secs(1);
-/// Pause after an update of the access check schedule, and after a start of due checks. The pause
-/// is this multiple of the time that the update or start took. The access checker therefore uses at
-/// most about 5 % of a core.
+/// Pause after a start of due checks, as a multiple of the time that the start took. Starts of
+/// checks therefore use at most about 5 % of a core.
 const REST: u32 = 20;
 
 pub struct CheckerDependencies {
-    /// Rate limits of requests to the API server, one limit per namespace. Access checks, reviews
-    /// and the informers' own requests count against the same limits.
+    /// Rate limits of requests to the API server, one limit per namespace. Access checks, access
+    /// reviews, rules reviews and the informers' own requests count against the same limits.
     pub buckets: NamespaceBuckets,
     /// Clients that authenticate as the informers' identities.
     pub clients: Arc<dyn ClientProvider>,
-    /// Returns the informers to check. Returns `None` before kubewarm has listed the profiles, or
-    /// if the informers have not changed since the last call.
-    pub informers: Box<dyn FnMut() -> Option<BTreeMap<InformerKey, CheckSettings>> + Send>,
+    /// Returns the informers to check. Returns the same `Arc` until the profiles declare other
+    /// informers, because the checker detects a change by the pointer. Returns `None` before
+    /// kubewarm has listed the profiles.
+    pub informers: Box<dyn Fn() -> Option<Arc<AccessChecks>> + Send>,
     /// The informers that watch CacheProfile objects. The checker does not check these informers,
-    /// and never reports the permissions that they need as excess permissions.
-    pub own: Arc<[InformerKey]>,
-    /// The informers' reports about their own requests. The checker also blocks and unblocks
-    /// informers through this handle.
-    pub reports: InformerReports,
-    /// Notifies the checker when a report changes.
-    pub changes: ChangeNotifier,
+    /// because clients do not read their stores. It never reports the permissions that they need as
+    /// excess permissions.
+    pub profile_informers: Arc<[InformerKey]>,
+    /// The results of the informers' own requests. The checker publishes its decisions through this
+    /// handle.
+    pub reports: InformerHandles,
     /// Time from the last confirmed access until the checker blocks the informer:
     /// [`super::MAX_ACCESS_AGE`], except in tests.
     pub max_access_age: Duration,
@@ -75,92 +72,115 @@ pub struct CheckerDependencies {
 
 pub struct AccessChecker {
     dependencies: CheckerDependencies,
-    reports: AccessReports,
+    reports: AccessStates,
     /// One client for each identity that the checker checks. This map keeps each client and its
     /// token for the next access check. Without this map, kubewarm would drop the client of an
     /// identity that no running informer uses.
     clients: BTreeMap<Identity, Arc<Client>>,
+    /// The informers of the last schedule update. The checker replaces the informers in the
+    /// schedule only if the declared informers are another `Arc`.
+    checked: Option<Arc<AccessChecks>>,
     jobs: JoinSet<(CheckJob, Instant, Result<CheckResult, RequestFault>, KeyedPermit)>,
-    update_time: Duration,
 }
 
 impl AccessChecker {
-    #[must_use]
     pub fn new(dependencies: CheckerDependencies) -> Self {
-        let schedule = CheckSchedule::new(dependencies.buckets.clone(), fastrand::f64);
-        let reports = AccessReports::new(schedule);
+        let buckets = dependencies.buckets.clone();
+        let schedule = CheckSchedule::new(buckets, dependencies.max_access_age, fastrand::f64);
+        let reports = AccessStates::new(schedule);
         let (clients, jobs) = (BTreeMap::new(), JoinSet::new());
-        Self { dependencies, reports, clients, jobs, update_time: Duration::ZERO }
+        Self { dependencies, reports, clients, checked: None, jobs }
     }
 
-    #[must_use]
-    pub fn reports(&self) -> AccessReports {
+    pub fn reports(&self) -> AccessStates {
         self.reports.clone()
     }
 
-    /// Runs until `stop` is cancelled, and then aborts the checks in progress.
+    /// Runs until `stop` is cancelled, and then aborts the access checks and reviews in progress.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut changes = self.dependencies.changes.subscribe();
+        let results = self.dependencies.reports.clone();
         let (mut update_at, mut start_at) = (Instant::now(), Instant::now());
+        let mut collect_at = None;
         loop {
             let now = Instant::now();
             if update_at <= now {
-                self.update_schedule();
-                update_at = Instant::now() + (self.update_time * REST).max(UPDATE);
+                self.update_informers();
+                update_at = now + UPDATE;
             }
+            if collect_at.take_if(|at| *at <= now).is_some() {
+                self.visit_changed();
+            }
+            self.visit_due();
             if start_at <= now {
                 let began = Instant::now();
                 self.start_due_checks();
                 start_at = Instant::now() + began.elapsed() * REST;
             }
-            let next = self.reports.schedule.read().next_due().unwrap_or(update_at);
+            let (next_start, next_visit) = {
+                let schedule = self.reports.schedule.read();
+                (schedule.next_due().unwrap_or(update_at), schedule.next_visit())
+            };
             // Without `PAUSE` this loop would be busy while a rate or concurrency limit prevents
             // the start of due checks.
-            let wake = next.max(now + PAUSE).max(start_at).min(update_at);
+            let wake = next_start.max(now + PAUSE).max(start_at);
+            let others = [next_visit, collect_at].into_iter().flatten();
+            let wake = others.fold(wake.min(update_at), Instant::min);
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(ended) = self.jobs.join_next() => {
-                    if let Ok((job, sent, found, _permit)) = ended {
-                        self.record_result(&job, sent, found);
+                    if let Ok((job, sent, result, _permit)) = ended {
+                        self.record_result(&job, sent, result);
                     }
                 }
-                Ok(()) = changes.changed() => {
-                    update_at = update_at.min(Instant::now() + DEBOUNCE.max(self.update_time * REST));
+                () = results.new_results() => {
+                    collect_at.get_or_insert_with(|| Instant::now() + DEBOUNCE);
                 }
                 () = sleep_until(wake) => {}
             }
         }
     }
 
-    /// Updates the schedule of access checks from the declared informers and their reports, and
-    /// blocks or unblocks informers accordingly.
-    ///
-    /// If an informer starts after the API server has rejected its access check, the next update
-    /// blocks the informer.
-    fn update_schedule(&mut self) {
-        let began = Instant::now();
-        let wanted = (self.dependencies.informers)();
-        if let Some(wanted) = &wanted {
-            let identities: BTreeSet<_> = wanted.keys().map(|key| &key.identity).collect();
-            self.clients.retain(|identity, _| identities.contains(identity));
-            for identity in identities {
-                let client = || self.dependencies.clients.client_for(identity);
-                self.clients.entry(identity.clone()).or_insert_with(client);
-            }
+    /// Takes over the informers that the profiles declare, if they changed.
+    fn update_informers(&mut self) {
+        let is_new =
+            |wanted: &Arc<_>| !self.checked.as_ref().is_some_and(|old| Arc::ptr_eq(old, wanted));
+        let Some(wanted) = (self.dependencies.informers)().filter(is_new) else { return };
+        let identities: BTreeSet<_> = wanted.keys().map(|key| &key.identity).collect();
+        self.clients.retain(|identity, _| identities.contains(identity));
+        for identity in identities {
+            let client = || self.dependencies.clients.client_for(identity);
+            self.clients.entry(identity.clone()).or_insert_with(client);
         }
+        let unchecked = &self.dependencies.profile_informers;
+        self.reports.schedule.write().set_informers(&wanted, unchecked, Instant::now());
+        self.checked = Some(wanted);
+    }
+
+    /// Visits the informers whose own requests have new results, and new informers. The API server
+    /// can have rejected an access check before the informer started; the visit then blocks it.
+    fn visit_changed(&self) {
+        for key in self.dependencies.reports.take_new_results() {
+            self.visit(&key);
+        }
+    }
+
+    fn visit_due(&self) {
+        let due = self.reports.schedule.write().due_visits(Instant::now());
+        for key in &due {
+            self.visit(key);
+        }
+    }
+
+    /// Updates one informer's permission state, and publishes it to the informer.
+    fn visit(&self, key: &InformerKey) {
+        let handles = &self.dependencies.reports;
+        let own = handles.own_requests(key);
         let mut schedule = self.reports.schedule.write();
-        if let Some(wanted) = wanted {
-            schedule.set_informers(wanted, &self.dependencies.own, began);
-        }
-        let reports = &self.dependencies.reports;
-        let own = |key: &InformerKey| reports.get_list_watch_access(key);
-        let changes =
-            schedule.update(own, self.dependencies.max_access_age, began, Timestamp::now());
+        let permission = schedule.visit(key, own.as_ref(), Instant::now(), Timestamp::now());
         drop(schedule);
-        for (key, change) in changes {
-            self.change_gate(&key, change);
+        if let Some(permission) = permission {
+            handles.set_permission(key, &permission);
         }
-        self.update_time = began.elapsed();
     }
 
     fn start_due_checks(&mut self) {
@@ -170,16 +190,17 @@ impl AccessChecker {
             let sent = Instant::now();
             let check = self.new_check(job.clone(), sent, &schedule);
             self.jobs.spawn(async move {
-                let found = AssertUnwindSafe(check).catch_unwind().await;
-                let found = found.unwrap_or_else(|_panic| {
+                let result = AssertUnwindSafe(check).catch_unwind().await;
+                let result = result.unwrap_or_else(|_panic| {
                     Err(RequestFault::new(FaultReason::Internal, "a check panicked; see the log"))
                 });
-                (job, sent, found, permit)
+                (job, sent, result, permit)
             });
         }
     }
 
-    /// Returns the future that sends the requests of `job`, with the identity that `job` contains.
+    /// Returns the future that sends the requests of `job`: an access check, an access review or a
+    /// rules review. The requests use the identity that `job` contains.
     fn new_check(
         &self,
         job: CheckJob,
@@ -227,15 +248,15 @@ impl AccessChecker {
         }
     }
 
-    /// Records the result of an access check or review. After an access check, this function also
-    /// blocks or unblocks the informer.
+    /// Records the result of an access check, an access review or a rules review, and publishes the
+    /// informer's permission.
     fn record_result(
         &mut self,
         job: &CheckJob,
         sent: Instant,
-        found: Result<CheckResult, RequestFault>,
+        result: Result<CheckResult, RequestFault>,
     ) {
-        (self.dependencies.count_check)(AccessCheckKind::from(job), outcome(&found));
+        (self.dependencies.count_check)(AccessCheckKind::from(job), outcome(&result));
         let key = match job {
             CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => Some(key),
             CheckJob::RulesReview(_) => None,
@@ -245,40 +266,21 @@ impl AccessChecker {
         self.reports.schedule.write().record_result(
             job,
             sent,
-            found,
+            result,
             Instant::now(),
             Timestamp::now(),
         );
         if let (Some(key), Some(before), Some(after)) = (key, before, access()) {
             log(key, &before, &after);
         }
-        let is_access_check = matches!(job, CheckJob::AccessCheck(_));
-        let key = key.filter(|_| is_access_check);
-        let change =
-            key.and_then(|key| Some((key, self.reports.schedule.read().gate_change(key)?)));
-        if let Some((key, change)) = change {
-            self.change_gate(key, change);
-        }
-    }
-
-    /// Blocks or unblocks an informer.
-    ///
-    /// `unblock` also applies to an informer that is not blocked but whose last list or watch the
-    /// API server rejected. The informer then retries at once.
-    fn change_gate(&self, key: &InformerKey, change: GateChange) {
-        let reports = &self.dependencies.reports;
-        match (change, reports.get_list_watch_access(key)) {
-            (Err((verb, fault)), _) => reports.block(key, verb, &fault),
-            (Ok(()), Some(own)) if !own.is_open || own.refused_since.is_some() => {
-                reports.unblock(key);
-            }
-            (Ok(()), _) => {}
+        if let Some(key) = key {
+            self.visit(key);
         }
     }
 }
 
-fn outcome(found: &Result<CheckResult, RequestFault>) -> MetricOutcome {
-    match found {
+fn outcome(result: &Result<CheckResult, RequestFault>) -> MetricOutcome {
+    match result {
         Ok(CheckResult::Rules(_) | CheckResult::Access(AccessSignal::Allowed { .. })) => {
             MetricOutcome::Success
         }
@@ -304,22 +306,8 @@ fn log(key: &InformerKey, before: &InformerAccess, after: &InformerAccess) {
         _ => {}
     }
     if before.overruled != after.overruled
-        && let Some(allowed) = after.overruled
+        && let Some(is_allowed) = after.overruled
     {
-        tracing::warn!(informer = %key, allowed, "a review contradicts the real request, which decides");
-    }
-}
-
-impl fmt::Debug for CheckerDependencies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CheckerDependencies")
-            .field("reports", &self.reports)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for AccessChecker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccessChecker").field("in_flight", &self.jobs.len()).finish_non_exhaustive()
+        tracing::warn!(informer = %key, allowed = is_allowed, "a review contradicts the real request, which decides");
     }
 }

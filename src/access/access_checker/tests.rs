@@ -1,5 +1,5 @@
 use super::*;
-use crate::access::MAX_ACCESS_AGE;
+use crate::access::{CheckSettings, MAX_ACCESS_AGE};
 use kubewarm_api::model::{
     GroupResource, InformerScope, InformerSpec, ManagedFieldsPolicy, NamespaceCheckPolicy,
     ProfileRef, Projection, Resource,
@@ -45,18 +45,17 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     let (spec, reports) = (informer(), registry.reports());
     let wanted =
         CheckSettings { namespace_check: NamespaceCheckPolicy::Skip, payer: "shop".into() };
-    let wanted = BTreeMap::from([(spec.key.clone(), wanted)]);
+    let wanted = Arc::new(BTreeMap::from([(spec.key.clone(), wanted)]));
     let mut checker = AccessChecker::new(CheckerDependencies {
         buckets: NamespaceBuckets::default(),
         clients,
-        informers: Box::new(move || Some(wanted.clone())),
-        own: Arc::default(),
+        informers: Box::new(move || Some(Arc::clone(&wanted))),
+        profile_informers: Arc::default(),
         reports: reports.clone(),
-        changes: registry.changes(),
         max_access_age: MAX_ACCESS_AGE,
         count_check: Box::new(|_, _| {}),
     });
-    checker.update_schedule();
+    checker.update_informers();
     let (sent, verbs) = (Instant::now(), vec![Verb::Watch]);
     let fault = RequestFault::new(FaultReason::Forbidden, "no watch");
     let refused = Ok(CheckResult::Access(AccessSignal::Refused { sent, verbs, fault }));
@@ -66,10 +65,10 @@ async fn an_informer_that_starts_after_its_refusal_is_blocked() {
     for _ in 0..2 {
         registry.start(&spec);
         assert_eq!(phase(), InformerPhase::Queued);
-        checker.update_schedule();
+        checker.visit_changed();
         assert_eq!(phase(), InformerPhase::Blocked);
         let changes = registry.changes().subscribe();
-        checker.update_schedule();
+        checker.visit(&spec.key);
         assert!(!changes.has_changed().unwrap(), "no change is reported twice");
         registry.stop(&spec.key);
     }
@@ -100,10 +99,9 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
     let mut checker = AccessChecker::new(CheckerDependencies {
         buckets: NamespaceBuckets::default(),
         clients: Arc::clone(&made) as Arc<dyn ClientProvider>,
-        informers: Box::new(move || next.lock().take()),
-        own: Arc::default(),
-        reports: InformerReports::default(),
-        changes: ChangeNotifier::default(),
+        informers: Box::new(move || next.lock().clone()),
+        profile_informers: Arc::default(),
+        reports: InformerHandles::default(),
         max_access_age: MAX_ACCESS_AGE,
         count_check: Box::new(|_, _| {}),
     });
@@ -115,8 +113,8 @@ async fn an_identity_has_one_client_while_any_profile_uses_it() {
                 CheckSettings { namespace_check: NamespaceCheckPolicy::Skip, payer: "shop".into() },
             )
         });
-        *wanted.lock() = Some(informers.collect());
-        checker.update_schedule();
+        *wanted.lock() = Some(Arc::new(informers.collect()));
+        checker.update_informers();
         let made = made.0.lock();
         let living = made.iter().filter(|(_, client)| client.strong_count() > 0);
         let living: Vec<_> = living.map(|(identity, _)| identity.clone()).collect();

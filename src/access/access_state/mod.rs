@@ -6,17 +6,19 @@
 //! access check. kubewarm blocks the informer if no list or watch succeeds within 30 seconds after
 //! such a sign.
 //!
-//! The results of access checks can contradict an access review or rules review twice. Further
-//! reviews with the same result then trigger no access checks. The contradiction then appears in
-//! the status.
+//! If access checks contradict an access review or rules review twice, kubewarm trusts the access
+//! checks. Further reviews with the same result then trigger no access checks, and the status shows
+//! the contradiction.
 
 #[cfg(test)]
 mod tests;
 
-use super::permission_state::{InformerAccess, PermissionDenial, PermissionState};
+use super::informer_access::InformerAccess;
 use jiff::Timestamp;
 use kubewarm_api::model::{FaultReason, RequestFault, Verb};
-use kubewarm_cache::informer::{AccessCheckResult, AccessDecision};
+use kubewarm_cache::informer::{
+    AccessCheckResult, AccessDecision, InformerPermission, PermissionDenial, PermissionState,
+};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -54,42 +56,50 @@ pub(super) enum AccessSignal {
     /// If the API server denies this verb, `refused` contains all verbs that
     /// [`AccessState::verbs_to_review`] returns.
     Reviewed { sent: Instant, refused: Vec<Verb> },
-    /// The API server answered that it does not support access reviews.
+    /// The API server answered an access review with the error that it does not support or permit
+    /// access reviews. This answer shows neither access nor lost access.
     Answered { sent: Instant },
-    /// The API server rejected the informer's own list or watch.
+    /// The API server rejected the informer's own list or watch. This rejection alone does not
+    /// block the informer; it only triggers an access check.
     Suspected { sent: Instant },
-    /// An access check or review gave no result. `fault` can be a 401 or 403 for the request that
-    /// creates the review.
+    /// An access check, access review or rules review gave no result. `fault` can be a 401 or 403
+    /// for the request that creates the review.
     Undecided { sent: Instant, fault: RequestFault },
-    /// Time has passed since the last signal. `max_access_age` is the maximum age of the last
-    /// confirmed access.
-    Tick { max_access_age: Duration },
+    /// Time has passed since the last signal, so confirmed access can have become too old.
+    Tick,
 }
-
-/// `Ok` means that kubewarm must unblock the informer, so that clients can read its store. `Err`
-/// means that kubewarm must block the informer. `Err` contains the rejected verb and the fault.
-pub(super) type GateChange = Result<(), (Verb, RequestFault)>;
 
 #[derive(Debug)]
 pub(super) struct AccessState {
     state: PermissionState,
     /// Time at which kubewarm sent the last permitted list or watch.
     verified: Option<Instant>,
-    /// Time at which kubewarm sent the request that gave the first sign of lost access since
-    /// `verified`.
-    sign: Option<Instant>,
+    /// The signs of lost access since `verified`.
+    signs: Option<LossSigns>,
     /// Time at which kubewarm received the first of two rejected access checks that together mean
     /// lost access. `None` after the second rejection, or after an access check that the API server
     /// permits.
     refused: Option<Instant>,
     /// The last access review or rules review, if the results of list and watch contradict it.
     contradiction: Option<ContradictingReview>,
-    /// Error of the last access check or review without a result. `None` after a list or watch has
-    /// confirmed access.
+    /// Error of the last access check, access review or rules review without a result. `None` after
+    /// a list or watch has confirmed access.
     failed: Option<RequestFault>,
-    /// Time at which kubewarm sent the last answered access check or review. Before the first
-    /// answer, the time at which kubewarm began to check this informer.
+    /// Time at which kubewarm sent the last answered access check, access review or rules review.
+    /// Before the first answer, the time at which kubewarm began to check this informer.
     answered: Instant,
+    /// Time at which kubewarm sent the last list and watch of the informer's identity that the API
+    /// server both permitted.
+    allowed: Option<Instant>,
+    /// Maximum age of the last confirmed access: [`MAX_ACCESS_AGE`], except in tests.
+    max_access_age: Duration,
+}
+
+/// When kubewarm sent the first and the last request that gave a sign of lost access.
+#[derive(Clone, Copy, Debug)]
+struct LossSigns {
+    first: Instant,
+    last: Instant,
 }
 
 #[derive(Debug)]
@@ -108,15 +118,17 @@ struct ContradictingReview {
 }
 
 impl AccessState {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(max_access_age: Duration, now: Instant) -> Self {
         Self {
             state: PermissionState::Verifying,
             verified: None,
-            sign: None,
+            signs: None,
             refused: None,
             contradiction: None,
             failed: None,
             answered: now,
+            allowed: None,
+            max_access_age,
         }
     }
 
@@ -136,6 +148,7 @@ impl AccessState {
                 self.note_answer(sent);
                 self.note_verified(sent);
                 self.refused = None;
+                self.allowed = self.allowed.max(Some(sent));
                 self.state = granted(time(sent));
                 self.compare_with_review(sent)
             }
@@ -183,8 +196,9 @@ impl AccessState {
             AccessSignal::Undecided { sent, fault } if fault.reason().is_access_denied() => {
                 self.note_answer(sent);
                 let reason = fault.reason();
-                // The status shows the reason of the last rejection. If kubewarm can now get no
-                // token, for another reason, a new access check updates the status.
+                // The status shows why the API server rejected the last access check. If kubewarm
+                // now gets no token, for a different reason, only a new access check updates the
+                // reason in the status.
                 let is_news =
                     matches!(&self.state, PermissionState::Refused(old) if old.reason != reason);
                 (self.note_sign(sent) || is_news && is_token_missing(reason)).then_some(at_once)?
@@ -193,20 +207,9 @@ impl AccessState {
                 self.failed = Some(fault);
                 None
             }
-            AccessSignal::Tick { max_access_age } => {
+            AccessSignal::Tick => {
                 let verified = self.verified?;
-                let is_old = ago(verified) >= max_access_age;
-                let is_suspicious = |sign| ago(sign) >= SIGN_AGE.min(max_access_age);
-                // kubewarm does not block an informer if the API server does not serve its kind. No
-                // request can confirm access to a missing kind, and the informer itself reports the
-                // missing kind.
-                let is_served =
-                    self.failed.as_ref().is_none_or(|it| it.reason() != FaultReason::NotServed);
-                let may_lapse =
-                    self.has_access() && !matches!(self.state, PermissionState::Unverified { .. });
-                if !(may_lapse && is_served && (is_old || self.sign.is_some_and(is_suspicious))) {
-                    return None;
-                }
+                self.expires_at().filter(|at| *at <= now)?;
                 let failed = self.failed.as_ref().map(RequestFault::message);
                 let message = failed.unwrap_or("no check was answered").into();
                 self.state = PermissionState::Unverified { verified_at: time(verified), message };
@@ -225,42 +228,44 @@ impl AccessState {
         self.verified.is_some() && !matches!(self.state, PermissionState::Refused(_))
     }
 
-    /// Returns whether kubewarm must unblock or block the informer, or `None` if neither. Only a
-    /// permitted list or watch unblocks an informer; an access review or rules review does not.
-    pub(super) fn gate_change(&self) -> Option<GateChange> {
-        match &self.state {
-            PermissionState::Verifying | PermissionState::Granted { is_by_review: true, .. } => {
-                None
-            }
-            PermissionState::Granted { is_by_review: false, .. } => Some(Ok(())),
-            PermissionState::Refused(refused) => {
-                let verb = refused.verbs.first().copied().unwrap_or(Verb::List);
-                Some(Err((verb, RequestFault::new(refused.reason, &*refused.message))))
-            }
-            PermissionState::Unverified { verified_at, message } => {
-                let since = Timestamp::from_second(verified_at.as_second()).unwrap_or(*verified_at);
-                let message = format!("not verified since {since}: {message}");
-                Some(Err((Verb::List, RequestFault::new(FaultReason::Unverified, message))))
-            }
-        }
+    /// Returns the decision that kubewarm publishes to the informer.
+    pub(super) fn permission(&self) -> InformerPermission {
+        InformerPermission { state: self.state.clone(), confirmed_at: self.allowed }
     }
 
-    /// Returns the permission state for the status, the metrics and `/readyz`. The informer's
-    /// access checks and reviews are late if the API server has answered none of them for `period`.
+    /// When the confirmed access becomes too old, so that [`AccessSignal::Tick`] blocks the
+    /// informer. `None` if it does not.
+    pub(super) fn expires_at(&self) -> Option<Instant> {
+        let is_unverified = matches!(self.state, PermissionState::Unverified { .. });
+        // kubewarm does not block an informer if the API server does not serve its kind. No request
+        // can confirm access to a missing kind, and the informer itself reports the missing kind.
+        let is_missing =
+            self.failed.as_ref().is_some_and(|fault| fault.reason() == FaultReason::NotServed);
+        if !self.has_access() || is_unverified || is_missing {
+            return None;
+        }
+        let old_at = self.verified? + self.max_access_age;
+        let suspicious_at = self.signs.map(|signs| signs.first + SIGN_AGE.min(self.max_access_age));
+        Some(suspicious_at.map_or(old_at, |at| at.min(old_at)))
+    }
+
+    /// Returns the permission state for the status, the metrics and `/readyz`. Access checks and
+    /// reviews are overdue if the API server has answered none of them for `period`. The result
+    /// then also contains the last error, or that limits delay the requests.
     pub(super) fn report(&self, period: Duration, now: Instant) -> InformerAccess {
         let is_overdue = now.saturating_duration_since(self.answered) > period;
         let failed = self.failed.clone().filter(|_| is_overdue);
         let is_refused = matches!(self.state, PermissionState::Refused(_));
-        let settled = self.contradiction.as_ref().filter(|it| it.is_settled);
+        let settled = self.contradiction.as_ref().filter(|review| review.is_settled);
         let overruled =
-            settled.map(|it| it.refused.is_empty()).filter(|allows| *allows == is_refused);
+            settled.map(|review| review.refused.is_empty()).filter(|allows| *allows == is_refused);
         let is_late = is_overdue && failed.is_none();
         InformerAccess { state: self.state.clone(), overruled, is_late, failed }
     }
 
-    /// Returns the verbs that count as denied if the next access review is negative. The review
-    /// contains only the first verb. By default this verb is `watch`: the API server authorizes
-    /// each list again, but an open watch continues after the permission is lost.
+    /// Returns the verbs that count as denied if the next access review is negative. The access
+    /// review contains only the first verb. By default this verb is `watch`: the API server
+    /// authorizes each list again, but an open watch continues after the permission is lost.
     pub(super) fn verbs_to_review(&self) -> Vec<Verb> {
         match &self.state {
             PermissionState::Refused(refused) => refused.verbs.clone(),
@@ -275,18 +280,26 @@ impl AccessState {
     fn note_verified(&mut self, sent: Instant) {
         if self.verified.is_none_or(|known| known < sent) {
             self.verified = Some(sent);
-            self.sign = self.sign.filter(|sign| *sign > sent);
+            // Answers can arrive out of order, so a later sign can outlast an earlier one.
+            let later = self.signs.filter(|signs| signs.last > sent);
+            self.signs = later.map(|LossSigns { first, last }| {
+                let first = if first > sent { first } else { last };
+                LossSigns { first, last }
+            });
             self.failed = None;
         }
     }
 
-    /// Records a sign of lost access. Returns whether the sign requires an access check.
+    /// Records a sign of lost access, such as a negative access review. Returns whether the sign
+    /// requires an access check.
     fn note_sign(&mut self, sent: Instant) -> bool {
         if matches!(self.state, PermissionState::Refused(_)) {
             return false;
         }
         if self.verified.is_none_or(|known| known < sent) {
-            self.sign = Some(self.sign.map_or(sent, |first| first.min(sent)));
+            let LossSigns { first, last } =
+                self.signs.unwrap_or(LossSigns { first: sent, last: sent });
+            self.signs = Some(LossSigns { first: first.min(sent), last: last.max(sent) });
         }
         true
     }
@@ -295,8 +308,8 @@ impl AccessState {
         let reason = fault.reason();
         let revoked = match &self.state {
             PermissionState::Refused(old) => old.revoked,
-            // Access does not count as revoked if the Roles were deleted together with their
-            // namespace.
+            // If the Roles were deleted together with their namespace, nobody has revoked the
+            // access itself, so the status does not report revoked access.
             _ if reason == FaultReason::NamespaceNotFound => None,
             PermissionState::Granted { verified_at, .. }
             | PermissionState::Unverified { verified_at, .. } => Some(*verified_at),
@@ -312,16 +325,17 @@ impl AccessState {
         });
     }
 
-    /// Processes the result of an access review or rules review. Returns whether the review
+    /// Processes the result of an access review or rules review. Returns whether the result
     /// requires an access check.
     fn apply_review(&mut self, sent: Instant, refused: Vec<Verb>, wall: Timestamp) -> bool {
-        let (allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
-        // If kubewarm had no token for the last access check, an answered review shows that
-        // kubewarm has a token again. The next access check can therefore succeed.
+        let (is_allowed, is_contrary) = (refused.is_empty(), self.contradicts(&refused));
+        // If kubewarm had no token for the last access check, the answer to an access review or
+        // rules review shows that kubewarm has a token again. The next access check can therefore
+        // succeed.
         let has_token =
             matches!(&self.state, PermissionState::Refused(old) if is_token_missing(old.reason));
         let is_news =
-            has_token || allowed && matches!(self.state, PermissionState::Unverified { .. });
+            has_token || is_allowed && matches!(self.state, PermissionState::Unverified { .. });
         // Until the API server permits or rejects a list or watch, a positive access review or
         // rules review counts as permission.
         let can_stand_in = match self.state {
@@ -331,10 +345,10 @@ impl AccessState {
         };
         if can_stand_in && self.refused.is_none() {
             let granted = PermissionState::Granted { verified_at: wall, is_by_review: true };
-            self.state = if allowed { granted } else { PermissionState::Verifying };
+            self.state = if is_allowed { granted } else { PermissionState::Verifying };
         }
-        self.contradiction.take_if(|it| it.refused != refused);
-        if !allowed && !self.contradiction.as_ref().is_some_and(|it| it.is_settled) {
+        self.contradiction.take_if(|review| review.refused != refused);
+        if !is_allowed && !self.contradiction.as_ref().is_some_and(|review| review.is_settled) {
             self.note_sign(sent);
         }
         if !is_contrary {
@@ -355,13 +369,14 @@ impl AccessState {
         }
     }
 
-    /// Compares an access check with the last access review or rules review. If the access check
-    /// contradicts the review, returns the time at which a second access check can confirm the
+    /// Compares an access check with the last access review or rules review. Returns `None`, or for
+    /// a first contradiction the time of the second access check that can confirm the
     /// contradiction.
     fn compare_with_review(&mut self, sent: Instant) -> Option<Instant> {
-        let contradiction = self.contradiction.take().filter(|it| self.contradicts(&it.refused));
+        let contradiction =
+            self.contradiction.take().filter(|review| self.contradicts(&review.refused));
         self.contradiction = contradiction;
-        let contradiction = self.contradiction.as_mut().filter(|it| it.sent < sent)?;
+        let contradiction = self.contradiction.as_mut().filter(|review| review.sent < sent)?;
         let first = *contradiction.overruled.get_or_insert(sent);
         contradiction.is_settled |= sent >= first + SETTLED;
         (!contradiction.is_settled).then_some(first + SETTLED)
@@ -374,7 +389,8 @@ impl From<AccessCheckResult> for AccessSignal {
         let refused = |answer: &AccessDecision| matches!(answer, AccessDecision::Refused(_));
         if let Some((_, fault)) = access_check.refusal() {
             let both = [(Verb::List, &access_check.list), (Verb::Watch, &access_check.watch)];
-            let verbs = both.into_iter().filter(|(_, it)| refused(it)).map(|(verb, _)| verb);
+            let verbs =
+                both.into_iter().filter(|(_, answer)| refused(answer)).map(|(verb, _)| verb);
             return Self::Refused { sent, verbs: verbs.collect(), fault: fault.clone() };
         }
         match access_check.list.undecided_fault().or_else(|| access_check.watch.undecided_fault()) {

@@ -8,16 +8,16 @@ mod tests;
 pub(super) use self::namespace_checks::is_permanent;
 use self::namespace_checks::{InformerCheck, NamespaceChecks};
 use super::{
-    access_state::{AccessSignal, GateChange},
+    access_state::AccessSignal,
     excess::ExcessPermissions,
-    permission_state::InformerAccess,
+    informer_access::InformerAccess,
     rules::{RulesReviewKey, rules_scope},
 };
 use jiff::Timestamp;
 use kubewarm_api::model::{
     FaultReason, InformerKey, NamespaceCheckPolicy, RequestFault, RulesCompleteness, Verb,
 };
-use kubewarm_cache::informer::ListWatchAccess;
+use kubewarm_cache::informer::{InformerPermission, OwnRequests};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, NamespaceBuckets, ReviewedRules, WorkQueue};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,25 +44,29 @@ const INFORMER: Duration = Duration::from_secs(10);
 /// Period of rules reviews (`SelfSubjectRulesReview`). If the API server returns incomplete rules,
 /// kubewarm also sends an access review for each informer, with the same period.
 const REVIEW: Duration = Duration::from_secs(20);
-/// An informer's access checks and reviews are late if the API server has answered none for about
-/// `REVIEW` plus this duration.
+/// The status reports an informer's access checks and reviews as late if the API server has
+/// answered none of them for about `REVIEW` plus this duration.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Maximum number of access checks and reviews in progress. The limit protects a slow API server.
+/// Maximum number of access checks, access reviews and rules reviews in progress. The limit
+/// protects a slow API server.
 ///
-/// Only namespaces have rate limits for access checks and reviews. With a rate limit for the whole
-/// process, additional ServiceAccounts would delay the detection of lost access.
+/// A rate limit exists only for each namespace. With a rate limit for the whole process, additional
+/// ServiceAccounts would delay the detection of lost access.
 const MAX_IN_FLIGHT: usize = 64;
-/// Maximum number of access checks and reviews in progress for one namespace. Slow responses to one
-/// namespace's access checks therefore do not delay other namespaces.
+/// Maximum number of access checks, access reviews and rules reviews in progress for one namespace.
+/// Slow responses to one namespace's access checks therefore do not delay other namespaces.
 const NAMESPACE_MAX_IN_FLIGHT: usize = MAX_IN_FLIGHT / 8;
+
+/// The informers whose access kubewarm checks, with the settings of their access checks.
+pub type AccessChecks = BTreeMap<InformerKey, CheckSettings>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckSettings {
     /// Whether kubewarm reads the namespace after a 403, because the 403 can mean that the
     /// namespace does not exist.
     pub namespace_check: NamespaceCheckPolicy,
-    /// Namespace of one of the profiles that declare the informer. The informer's access checks and
+    /// Namespace of the profiles that declare the informer. The informer's access checks and access
     /// reviews count against this namespace's rate limit.
     pub payer: Arc<str>,
 }
@@ -94,19 +98,38 @@ pub(super) enum CheckResult {
 #[derive(Debug)]
 pub(super) struct CheckSchedule {
     scopes: BTreeMap<RulesReviewKey, NamespaceChecks>,
-    queue: WorkQueue<CheckJob>,
+    queues: CheckQueues,
+    /// Maximum age of the last confirmed access: [`super::MAX_ACCESS_AGE`], except in tests.
+    max_access_age: Duration,
     buckets: NamespaceBuckets,
     in_flight: KeyedSemaphore<Arc<str>>,
-    /// Returns a random number in `0.0..1.0`, from which the schedule computes the delay of each
-    /// check.
+    /// Returns a random number in `0.0..1.0`. The schedule varies delays by this number, so that
+    /// access checks and reviews that started together drift apart.
     random: fn() -> f64,
 }
 
+/// What is due, and when.
+#[derive(Debug)]
+pub(super) struct CheckQueues {
+    jobs: WorkQueue<CheckJob>,
+    /// The informers to visit because time passes: confirmed access expires, or the wait for an
+    /// informer's own first list and watch ends.
+    visits: WorkQueue<InformerKey>,
+}
+
 impl CheckSchedule {
-    pub(super) fn new(buckets: NamespaceBuckets, random: fn() -> f64) -> Self {
+    pub(super) fn new(
+        buckets: NamespaceBuckets,
+        max_access_age: Duration,
+        random: fn() -> f64,
+    ) -> Self {
         Self {
             scopes: BTreeMap::new(),
-            queue: WorkQueue::new(RETRY, DECIDED),
+            queues: CheckQueues {
+                jobs: WorkQueue::new(RETRY, DECIDED),
+                visits: WorkQueue::new(RETRY, DECIDED),
+            },
+            max_access_age,
             buckets,
             in_flight: KeyedSemaphore::new(MAX_IN_FLIGHT, NAMESPACE_MAX_IN_FLIGHT),
             random,
@@ -117,7 +140,7 @@ impl CheckSchedule {
     /// the permissions that they need do not count as excess permissions.
     pub(super) fn set_informers(
         &mut self,
-        wanted: BTreeMap<InformerKey, CheckSettings>,
+        wanted: &AccessChecks,
         unchecked: &[InformerKey],
         now: Instant,
     ) {
@@ -125,29 +148,32 @@ impl CheckSchedule {
             scope.informers.retain(|key, _| wanted.contains_key(key));
         }
         for (key, wanted) in wanted {
-            let rules_scope = rules_scope(&key);
+            let rules_scope = rules_scope(key);
             let scope = self.scopes.entry(rules_scope.clone()).or_insert_with(|| {
-                self.queue.add_at(CheckJob::RulesReview(rules_scope), now);
+                self.queues.jobs.add_at(CheckJob::RulesReview(rules_scope), now);
                 NamespaceChecks::default()
             });
-            if let Some(informer) = scope.informers.get_mut(&key) {
-                informer.settings = wanted;
+            if let Some(informer) = scope.informers.get_mut(key) {
+                informer.settings.clone_from(wanted);
                 continue;
             }
             if scope.completeness() == Some(RulesCompleteness::Incomplete) {
-                self.queue.add_at(CheckJob::AccessReview(key.clone()), now);
+                self.queues.jobs.add_at(CheckJob::AccessReview(key.clone()), now);
             }
-            self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + INFORMER);
-            scope.informers.insert(key, InformerCheck::new(wanted, now));
+            self.queues.jobs.add_at(CheckJob::AccessCheck(key.clone()), now + INFORMER);
+            self.queues.visits.add_at(key.clone(), now);
+            let informer = InformerCheck::new(wanted.clone(), self.max_access_age, now);
+            scope.informers.insert(key.clone(), informer);
         }
         self.scopes.retain(|_, scope| !scope.informers.is_empty());
         let scopes = &self.scopes;
-        self.queue.retain(|job| match job {
+        self.queues.jobs.retain(|job| match job {
             CheckJob::AccessCheck(key) | CheckJob::AccessReview(key) => {
                 find_informer(scopes, key).is_some()
             }
             CheckJob::RulesReview(rules_scope) => scopes.contains_key(rules_scope),
         });
+        self.queues.visits.retain(|key| find_informer(scopes, key).is_some());
         let mut needed = BTreeMap::<_, BTreeSet<_>>::new();
         for key in self.scopes.values().flat_map(|scope| scope.informers.keys()).chain(unchecked) {
             let resource = key.resource.group_resource().clone();
@@ -158,7 +184,7 @@ impl CheckSchedule {
             // permission for this resource in one namespace is therefore no excess.
             let across = (rules_scope.0.clone(), None);
             let both = [rules_scope, &across].into_iter();
-            let all = both.filter_map(|it| needed.get(it)).flatten().cloned().collect();
+            let all = both.filter_map(|key| needed.get(key)).flatten().cloned().collect();
             if scope.needed != all {
                 scope.needed = all;
                 scope.update_excess();
@@ -170,8 +196,8 @@ impl CheckSchedule {
     /// permit of the semaphore `in_flight`. The caller must hold the permit until it reports the
     /// result to [`CheckSchedule::record_result`].
     ///
-    /// Urgent access checks start first. Checks of informers without access start last, because a
-    /// profile in mode `Plan` can declare thousands of such informers.
+    /// Urgent access checks start first. Access checks and reviews of informers without access
+    /// start last, because a profile in mode `Plan` can declare thousands of such informers.
     ///
     /// # Cost
     ///
@@ -191,7 +217,7 @@ impl CheckSchedule {
             }
         };
         let mut full = BTreeSet::new();
-        let begun = self.queue.start_due_by(now, class, |job| {
+        let begun = self.queues.jobs.start_due_by(now, class, |job| {
             let (informer, cost) = match job {
                 CheckJob::AccessCheck(key) => (find_informer(scopes, key)?, 2),
                 CheckJob::AccessReview(key) => (find_informer(scopes, key)?, 1),
@@ -207,8 +233,8 @@ impl CheckSchedule {
             let permit = permit.filter(|_| self.buckets.try_take(payer, cost, now).is_ok());
             if permit.is_none() {
                 // No further access check or review of this namespace starts in this call.
-                // Otherwise reviews (one request each) could permanently delay an access check (two
-                // requests).
+                // Otherwise access reviews (one request each) could permanently delay an access
+                // check (two requests).
                 full.insert(Arc::clone(payer));
             }
             permit
@@ -234,23 +260,29 @@ impl CheckSchedule {
             .map_or_else(|| vec![Verb::Watch], |informer| informer.access.verbs_to_review())
     }
 
-    /// Time at which [`CheckSchedule::start_due`] must run again; `None` if no check is scheduled.
+    /// Time at which [`CheckSchedule::start_due`] must run again; `None` if no access check or
+    /// review is scheduled.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.queue.next_due()
+        self.queues.jobs.next_due()
     }
 
-    /// Records the result `found` of the check `job`, and schedules the next run of `job`. `sent`
-    /// is the time at which the check started.
+    /// Time at which [`CheckSchedule::due_visits`] returns the next informer.
+    pub(super) fn next_visit(&self) -> Option<Instant> {
+        self.queues.visits.next_due()
+    }
+
+    /// Records the result of `job` (an access check, access review or rules review), and schedules
+    /// the next run of `job`. `sent` is the time at which `job` started.
     pub(super) fn record_result(
         &mut self,
         job: &CheckJob,
         sent: Instant,
-        found: Result<CheckResult, RequestFault>,
+        result: Result<CheckResult, RequestFault>,
         now: Instant,
         wall: Timestamp,
     ) {
-        self.queue.finish(job);
-        let (key, input) = match (job, found) {
+        self.queues.jobs.finish(job);
+        let (key, input) = match (job, result) {
             (CheckJob::RulesReview(rules_scope), Ok(CheckResult::Rules(rules))) => {
                 return self.record_rules(rules_scope, sent, Ok(rules), now, wall);
             }
@@ -287,84 +319,65 @@ impl CheckSchedule {
             (CheckJob::RulesReview(_) | CheckJob::AccessReview(_), _) => REVIEW,
         };
         if is_reviewed || is_access_check {
-            self.queue.make_due_by(job.clone(), now + jittered(period, (self.random)()));
+            self.queues.jobs.make_due_by(job.clone(), now + jittered(period, (self.random)()));
         }
-        informer.apply_signal(input, key, &mut self.queue, now, wall);
+        informer.apply_signal(input, key, &mut self.queues, now, wall);
     }
 
-    /// Updates the permission states from the informers' reports, which `own` returns, and from the
-    /// time that has passed. Returns the informers to block or unblock.
-    pub(super) fn update(
+    /// Returns the informers whose confirmed access can have expired, or whose first access check
+    /// can be due.
+    pub(super) fn due_visits(&mut self, now: Instant) -> Vec<InformerKey> {
+        let due = self.queues.visits.start_due(now, |_| Some(()));
+        for (key, ()) in &due {
+            self.queues.visits.finish(key);
+        }
+        due.into_iter().map(|(key, ())| key).collect()
+    }
+
+    /// Updates an informer's permission state from the results of its own requests (`own`, `None`
+    /// if the informer does not run) and from the passed time. Returns the decision to publish.
+    pub(super) fn visit(
         &mut self,
-        own: impl Fn(&InformerKey) -> Option<ListWatchAccess>,
-        max_access_age: Duration,
+        key: &InformerKey,
+        own: Option<&OwnRequests>,
         now: Instant,
         wall: Timestamp,
-    ) -> Vec<(InformerKey, GateChange)> {
-        let mut changes = Vec::new();
-        for (key, informer) in self.scopes.values_mut().flat_map(|scope| &mut scope.informers) {
-            let own = own(key);
-            if let Some(own) = &own {
-                let is_news = informer.refused_since != own.refused_since;
-                informer.refused_since = own.refused_since;
-                if is_news && own.refused_since.is_some() {
-                    informer.apply_signal(
-                        AccessSignal::Suspected { sent: now },
-                        key,
-                        &mut self.queue,
-                        now,
-                        wall,
-                    );
-                }
-                if let Some(sent) = own.verified_at {
-                    informer.apply_signal(
-                        AccessSignal::Verified { sent },
-                        key,
-                        &mut self.queue,
-                        now,
-                        wall,
-                    );
-                }
+    ) -> Option<InformerPermission> {
+        let scope = self.scopes.get_mut(&rules_scope(key))?;
+        let informer = scope.informers.get_mut(key)?;
+        let queues = &mut self.queues;
+        if let Some(own) = own {
+            let refused_at = own.refused_at();
+            let is_news = std::mem::replace(&mut informer.refused_at, refused_at) != refused_at;
+            if is_news && refused_at.is_some() {
+                let suspected = AccessSignal::Suspected { sent: now };
+                informer.apply_signal(suspected, key, queues, now, wall);
             }
-            if let Some(since) = informer.waiting_since.filter(|_| !informer.is_urgent) {
-                let (own, waits) = match &own {
-                    Some(own) => (own.allowed_at, own.is_starting),
-                    None => (None, now < since + NO_INFORMER),
-                };
-                if let Some(sent) = own.filter(|sent| *sent + DECIDED > now) {
-                    informer.waiting_since = None;
-                    informer.apply_signal(
-                        AccessSignal::Allowed { sent },
-                        key,
-                        &mut self.queue,
-                        now,
-                        wall,
-                    );
-                    // The random delay spreads the access checks of informers that synced
-                    // simultaneously.
-                    let pause = DECIDED.mul_f64(f64::midpoint(1.0, (self.random)()));
-                    self.queue.add_at(CheckJob::AccessCheck(key.clone()), now + pause);
-                } else if !waits {
-                    informer.waiting_since = None;
-                    self.queue.make_due_by(CheckJob::AccessCheck(key.clone()), now);
-                }
+            if let Some(sent) = own.verified_at() {
+                informer.apply_signal(AccessSignal::Verified { sent }, key, queues, now, wall);
             }
-            informer.apply_signal(
-                AccessSignal::Tick { max_access_age },
-                key,
-                &mut self.queue,
-                now,
-                wall,
-            );
-            let change = own.zip(informer.access.gate_change());
-            let change = change.filter(|(own, change)| own.is_open != change.is_ok());
-            changes.extend(change.map(|(_, change)| (key.clone(), change)));
         }
-        changes
-    }
-
-    pub(super) fn gate_change(&self, key: &InformerKey) -> Option<GateChange> {
-        find_informer(&self.scopes, key)?.access.gate_change()
+        if let Some(since) = informer.waiting_since.filter(|_| !informer.is_urgent) {
+            let (allowed_at, wait_until) = match own {
+                Some(own) => (own.allowed_at(), own.is_starting().then_some(since + INFORMER)),
+                None => (None, Some(since + NO_INFORMER)),
+            };
+            if let Some(sent) = allowed_at.filter(|sent| *sent + DECIDED > now) {
+                informer.waiting_since = None;
+                informer.apply_signal(AccessSignal::Allowed { sent }, key, queues, now, wall);
+                // The random delay spreads the access checks of informers that synced
+                // simultaneously.
+                let pause = DECIDED.mul_f64(f64::midpoint(1.0, (self.random)()));
+                queues.jobs.add_at(CheckJob::AccessCheck(key.clone()), now + pause);
+            } else if let Some(until) = wait_until.filter(|until| *until > now) {
+                queues.visits.make_due_by(key.clone(), until);
+            } else {
+                informer.waiting_since = None;
+                queues.jobs.make_due_by(CheckJob::AccessCheck(key.clone()), now);
+            }
+        }
+        informer.apply_signal(AccessSignal::Tick, key, queues, now, wall);
+        Some(informer.access.permission())
     }
 
     pub(super) fn informer_access(

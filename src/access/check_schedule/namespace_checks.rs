@@ -1,7 +1,7 @@
 //! The access checks and reviews of one identity, in one namespace or cluster-wide, and the
 //! permission states of the identity's informers.
 
-use super::{CheckJob, CheckSchedule, CheckSettings, REVIEW, jittered};
+use super::{CheckJob, CheckQueues, CheckSchedule, CheckSettings, REVIEW, jittered};
 use crate::access::{
     access_state::{AccessSignal, AccessState, is_token_missing},
     excess::{ExcessPermissions, excess},
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kubewarm_api::model::{
     FaultReason, GroupResource, InformerKey, RequestFault, RulesCompleteness, Verb,
 };
-use kubewarm_client::{ReviewedRules, WorkQueue};
+use kubewarm_client::ReviewedRules;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -19,8 +19,9 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Period of rules reviews while the API server returns incomplete rules. The schedule uses
-/// incomplete rules only to find permissions that no profile needs.
+/// Period of rules reviews while the API server returns incomplete rules, or does not support rules
+/// reviews. The period can be long: incomplete rules do not show lost access, only permissions that
+/// no profile needs.
 const INCOMPLETE: Duration = Duration::from_mins(5);
 
 /// The informers and the RBAC rules of one identity, in one namespace or cluster-wide.
@@ -28,7 +29,8 @@ const INCOMPLETE: Duration = Duration::from_mins(5);
 pub(super) struct NamespaceChecks {
     pub(super) informers: BTreeMap<InformerKey, InformerCheck>,
     pub(super) rules: Option<ReviewedRules>,
-    /// Whether the last rules review failed.
+    /// Whether the last rules review failed. After two failures in a row, kubewarm sends access
+    /// reviews instead.
     pub(super) has_failed: bool,
     pub(super) needed: BTreeSet<GroupResource>,
     pub(super) excess: Option<Arc<ExcessPermissions>>,
@@ -38,11 +40,12 @@ pub(super) struct NamespaceChecks {
 pub(super) struct InformerCheck {
     pub(super) settings: CheckSettings,
     pub(super) access: AccessState,
-    /// Time since which the first access check waits, because the informer's first list and watch
-    /// can replace it. `None` after the wait has ended.
+    /// Time since which the informer's first access check waits, because the informer's first list
+    /// and watch can replace that access check. `None` after the wait has ended.
     pub(super) waiting_since: Option<Instant>,
-    /// Time since which the API server rejects the informer's own requests.
-    pub(super) refused_since: Option<Timestamp>,
+    /// Time since which the API server rejects the informer's own requests; `None` if the API
+    /// server rejects neither list nor watch. A new time is a sign of lost access.
+    pub(super) refused_at: Option<Instant>,
     /// Whether a sign of lost or regained access is the reason for the next access check.
     pub(super) is_urgent: bool,
 }
@@ -71,15 +74,15 @@ impl CheckSchedule {
                 period = REVIEW;
                 for (key, informer) in &mut scope.informers {
                     let input = AccessSignal::Undecided { sent, fault: fault.clone() };
-                    informer.apply_signal(input, key, &mut self.queue, now, wall);
+                    informer.apply_signal(input, key, &mut self.queues, now, wall);
                 }
                 // Rules reviews count as unavailable after two failures in a row. A failure without
                 // a token does not count, because access reviews need the token too.
                 let is_over = had_failed && !is_token_missing(fault.reason())
                     || fault.reason() == FaultReason::TooLarge;
                 // Incomplete rules make the schedule send an access review for each informer. The
-                // rules of the last successful review stay, because the excess permissions come
-                // from these rules.
+                // rules of the last successful rules review stay, because the excess permissions
+                // come from these rules.
                 let known = || scope.rules.clone().map(|known| known.rules).unwrap_or_default();
                 is_over.then(known).map(incomplete)
             }
@@ -87,7 +90,7 @@ impl CheckSchedule {
         let is_complete =
             rules.as_ref().is_none_or(|rules| rules.completeness == RulesCompleteness::Complete);
         let period = if is_complete { REVIEW } else { period };
-        self.queue.make_due_by(
+        self.queues.jobs.make_due_by(
             CheckJob::RulesReview(rules_scope.clone()),
             now + jittered(period, (self.random)()),
         );
@@ -95,18 +98,18 @@ impl CheckSchedule {
         for (key, informer) in &mut scope.informers {
             let review = CheckJob::AccessReview(key.clone());
             if is_complete {
-                self.queue.remove(&review);
+                self.queues.jobs.remove(&review);
                 let is_refused = |verb: &Verb| !grants(&rules, key, *verb);
                 let refused = VERBS.into_iter().filter(is_refused).collect();
                 informer.apply_signal(
                     AccessSignal::Reviewed { sent, refused },
                     key,
-                    &mut self.queue,
+                    &mut self.queues,
                     now,
                     wall,
                 );
             } else if !was_incomplete {
-                self.queue.make_due_by(review, now);
+                self.queues.jobs.make_due_by(review, now);
             }
         }
         if scope.rules.as_ref() != Some(&rules) {
@@ -117,13 +120,15 @@ impl CheckSchedule {
 }
 
 impl NamespaceChecks {
-    /// Whether the last rules review returned complete rules; `None` before the first review.
+    /// Whether the known rules of the identity are complete; `None` before the first rules review.
+    /// Without complete rules, the schedule sends an access review for each informer.
     pub(super) fn completeness(&self) -> Option<RulesCompleteness> {
         self.rules.as_ref().map(|rules| rules.completeness)
     }
 
     /// Whether an informer in `informers` has access that it can lose, or whether the identity's
-    /// rules are unknown.
+    /// rules are unknown. If this function returns true, a due rules review starts earlier than
+    /// others.
     pub(super) fn has_access(&self) -> bool {
         self.rules.is_none() || self.informers.values().any(|informer| informer.access.has_access())
     }
@@ -134,29 +139,33 @@ impl NamespaceChecks {
 }
 
 impl InformerCheck {
-    pub(super) fn new(settings: CheckSettings, now: Instant) -> Self {
+    pub(super) fn new(settings: CheckSettings, max_access_age: Duration, now: Instant) -> Self {
         Self {
             settings,
-            access: AccessState::new(now),
+            access: AccessState::new(max_access_age, now),
             waiting_since: Some(now),
-            refused_since: None,
+            refused_at: None,
             is_urgent: false,
         }
     }
 
     /// Applies an access signal to the informer's permission state. If the new state requires an
-    /// access check, the informer's next access check runs earlier.
+    /// access check, the informer's next access check runs earlier. If confirmed access now expires
+    /// earlier, the informer's next visit is earlier.
     pub(super) fn apply_signal(
         &mut self,
         input: AccessSignal,
         key: &InformerKey,
-        queue: &mut WorkQueue<CheckJob>,
+        queues: &mut CheckQueues,
         now: Instant,
         wall: Timestamp,
     ) {
         if let Some(at) = self.access.apply(input, now, wall) {
             self.is_urgent = true;
-            queue.make_due_by(CheckJob::AccessCheck(key.clone()), at);
+            queues.jobs.make_due_by(CheckJob::AccessCheck(key.clone()), at);
+        }
+        if let Some(at) = self.access.expires_at() {
+            queues.visits.make_due_by(key.clone(), at);
         }
     }
 }

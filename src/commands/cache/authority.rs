@@ -1,4 +1,5 @@
-//! Reads the CA of the read API (kubewarm's HTTP server for clients) from a Secret, a `ConfigMap` or a file.
+//! Reads the CA of the read API (kubewarm's HTTP server for clients) from a Secret, a `ConfigMap`
+//! or a file.
 
 use super::{super::CommandError, CacheServiceArgs};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -6,7 +7,8 @@ use kube::Api;
 use kubewarm_client::{ApiServerConnection, ConnectError};
 use std::{fmt::Write as _, fs::File, io::Read as _, path::Path};
 
-/// Maximum number of bytes that kubewarm reads from a CA file. A large bundle of CAs has about 250 KiB.
+/// Maximum number of bytes that kubewarm reads from a CA file. A large bundle of CAs has about 250
+/// KiB.
 const MAX_FILE: u64 = 1 << 20;
 /// Keys of the Secret that can contain the CA. kubewarm uses the first key with a certificate.
 const KEYS: [&str; 2] = ["ca.crt", "tls.crt"];
@@ -14,8 +16,8 @@ const KEYS: [&str; 2] = ["ca.crt", "tls.crt"];
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Returns the CA certificates that `args` select, as PEM without keys or comments. The second value is a warning if
-/// the CA comes from a `ConfigMap`.
+/// Returns the CA certificates that `args` select, as PEM without keys or comments. The second
+/// value is a warning if the CA comes from a `ConfigMap`.
 ///
 /// # Errors
 ///
@@ -28,8 +30,8 @@ pub(in crate::commands) async fn authority(
         let text = read(path)?;
         let file = path.display();
         let empty = || format!("--cache-certificate-authority: {file} holds no certificate in PEM");
-        let found = certificates(&text).ok_or_else(|| CommandError::new(empty()))?;
-        return Ok((found, None));
+        let certificates = certificates(&text).ok_or_else(|| CommandError::new(empty()))?;
+        return Ok((certificates, None));
     }
     let config_map = format!("{}-ca", args.cache_service);
     read_secret(&connect()?, args.operator_namespace.name(), &args.cache_secret, &config_map).await
@@ -52,9 +54,9 @@ async fn read_secret(
             )));
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            let found = of_config_map(connection, namespace, config_map).await;
+            let certificates = of_config_map(connection, namespace, config_map).await;
             let config_map = format!("{namespace}/{config_map}");
-            if let Some(certificates) = found {
+            if let Some(certificates) = certificates {
                 return Ok((certificates, Some(remark(&config_map, &title))));
             }
             return Err(CommandError::new(format!(
@@ -66,7 +68,7 @@ async fn read_secret(
         Err(error) => return Err(CommandError::of_request(format!("Secret {title}"), error)),
     };
     let data = secret.data.unwrap_or_default();
-    let found = KEYS.into_iter().find_map(|key| {
+    let certificates = KEYS.into_iter().find_map(|key| {
         let bytes = &data.get(key)?.0;
         certificates(&String::from_utf8_lossy(bytes))
     });
@@ -75,11 +77,11 @@ async fn read_secret(
             "Secret {title} holds no certificate in ca.crt or tls.crt; name another with --cache-secret"
         )
     };
-    found.map(|certificates| (certificates, None)).ok_or_else(|| CommandError::new(empty()))
+    certificates.map(|certificates| (certificates, None)).ok_or_else(|| CommandError::new(empty()))
 }
 
-/// Returns the CA from the chart's `ConfigMap`, which contains no private key. For any error it returns `None`, because
-/// the caller then reports the missing permission for the Secret.
+/// Returns the CA from the chart's `ConfigMap`, which contains no private key. Returns `None` for
+/// any error, because the caller then reports that the user cannot read the Secret.
 async fn of_config_map(
     connection: &ApiServerConnection,
     namespace: &str,
@@ -90,7 +92,8 @@ async fn of_config_map(
     certificates(data.get(KEYS.first().copied()?)?)
 }
 
-/// Returns the warning for a CA from a `ConfigMap`: more users can write a `ConfigMap` than a Secret.
+/// Returns the warning for a CA from a `ConfigMap`: more users can write a `ConfigMap` than a
+/// Secret.
 fn remark(config_map: &str, secret: &str) -> String {
     format!(
         "took the CA of ConfigMap {config_map}, because you may not get Secret {secret}; anyone who may write \
@@ -105,10 +108,10 @@ fn read(path: &Path) -> Result<String, CommandError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the certificates in a PEM text, without keys and comments. Returns `None` if the text contains no
-/// certificate, or if a certificate is not valid base64.
+/// Returns the certificates in a PEM text, without keys and comments. Returns `None` if the text
+/// contains no certificate, or if a certificate is not valid base64.
 fn certificates(text: &str) -> Option<String> {
-    let mut found = String::new();
+    let mut pem = String::new();
     let mut rest = text;
     while let Some((_, begun)) = rest.split_once(BEGIN) {
         let (body, after) = begun.split_once(END)?;
@@ -116,10 +119,10 @@ fn certificates(text: &str) -> Option<String> {
         if !body.chars().all(is_base64) {
             return None;
         }
-        let _infallible = writeln!(found, "{BEGIN}{}{END}", body.replace('\r', ""));
+        let _infallible = writeln!(pem, "{BEGIN}{}{END}", body.replace('\r', ""));
         rest = after;
     }
-    (!found.is_empty()).then_some(found)
+    (!pem.is_empty()).then_some(pem)
 }
 
 #[cfg(test)]
@@ -134,8 +137,8 @@ mod tests {
             "subject: a\n{certificate}{}\r\n{certificate}",
             pair.signing_key.serialize_pem()
         );
-        let found = certificates(&text).unwrap();
-        assert_eq!(found, certificate.repeat(2));
+        let pem = certificates(&text).unwrap();
+        assert_eq!(pem, certificate.repeat(2));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Flags with the address and the CA of the read API (kubewarm's HTTP server for clients), and the kubeconfig that
-//! the program creates from these flags.
+//! Flags with the address and the CA of the read API (kubewarm's HTTP server for clients), and the
+//! kubeconfig that the program creates from these flags.
 
 mod authority;
 
@@ -17,8 +17,9 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Cache")]
 pub struct CacheConnectionArgs {
-    /// URL of the read API, such as `https://localhost:8443` for `kubectl port-forward` [default: the Service's URL
-    /// in the cluster; for `get` outside of a pod, a port-forward that the command opens].
+    /// URL of the read API, such as `https://localhost:8443` for `kubectl port-forward` [default:
+    /// the Service's URL in the cluster; for `get` outside of a pod, a port-forward that the
+    /// command opens].
     #[arg(long, env = "KUBEWARM_CACHE_SERVER", value_name = "URL", value_parser = server)]
     pub cache_server: Option<Uri>,
 
@@ -35,8 +36,8 @@ pub struct CacheConnectionArgs {
     )]
     pub cache_profile_namespace: Option<String>,
 
-    /// Host name that the read API's certificate must contain [default: the host of --cache-server; for a local host
-    /// without --cache-certificate-authority, the Service's name].
+    /// Host name that the read API's certificate must contain [default: the host of --cache-server;
+    /// for a local host without --cache-certificate-authority, the Service's name].
     #[arg(long, value_name = "NAME", value_parser = dns_name)]
     pub cache_tls_server_name: Option<String>,
 
@@ -52,8 +53,8 @@ pub struct CacheServiceArgs {
     #[arg(long, value_name = "NAME", default_value = "kubewarm")]
     pub cache_service: String,
 
-    /// Secret whose `ca.crt`, or else `tls.crt`, verifies the read API. Without permission to get the Secret, kubewarm
-    /// uses the `ConfigMap` SERVICE-ca.
+    /// Secret whose `ca.crt`, or else `tls.crt`, verifies the read API. Without permission to get
+    /// the Secret, kubewarm uses the `ConfigMap` SERVICE-ca.
     #[arg(long, value_name = "NAME", default_value = "kubewarm-tls")]
     pub cache_secret: String,
 
@@ -66,8 +67,8 @@ pub struct CacheServiceArgs {
 }
 
 impl CacheConnectionArgs {
-    /// Whether the flags name both the server and its CA, so that no server and no CA comes from the operator
-    /// namespace.
+    /// Whether the flags name both the server and its CA, so that no server and no CA comes from
+    /// the operator namespace.
     pub(super) fn is_complete(&self) -> bool {
         self.cache_server.is_some() && self.service.cache_certificate_authority.is_some()
     }
@@ -101,14 +102,15 @@ fn dns_name(text: &str) -> Result<String, String> {
 /// Name of cluster, user and context in the kubeconfig.
 const NAME: &str = "kubewarm";
 
-/// Returns a kubeconfig for the read API with the user of `context`. The second value is a warning if the CA comes from
-/// a `ConfigMap`. The function calls `connect` to read the CA from the cluster.
+/// Returns a kubeconfig for the read API with the user of `context`. The second value is a warning
+/// if the CA comes from a `ConfigMap`. The function calls `connect` to read the CA from the
+/// cluster.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no CA, if `connect` fails, or if the server or the CA would come from a namespace that
-/// the user did not name. The owner of that namespace could choose the server or the CA, and so receive the user's
-/// credentials.
+/// [`CommandError`] if there is no CA, if `connect` fails, or if the server or the CA would come
+/// from a namespace that the user did not name. The owner of that namespace could choose the server
+/// or the CA, and so receive the user's credentials.
 pub(super) async fn kubeconfig(
     args: &CacheConnectionArgs,
     context: ContextUser,
@@ -125,9 +127,10 @@ pub(super) async fn kubeconfig(
     Ok((document(cluster(args, profile.as_ref(), certificates), context), remark))
 }
 
-/// Returns a kubeconfig without credentials for the admin port of a pod of the read API's Service. The pod's
-/// certificate must contain the Service's name. `certificates` verifies it; `None` means plain HTTP. The server is
-/// `localhost`, because a port-forward connects to the pod's loopback address.
+/// Returns a kubeconfig without credentials for the admin port of a pod of the read API's Service.
+/// The pod's certificate must contain the Service's name. `certificates` verifies it; `None` means
+/// plain HTTP. The server is `localhost`, because a port-forward connects to the pod's loopback
+/// address.
 pub(super) fn admin_kubeconfig(
     args: &CacheServiceArgs,
     certificates: Option<String>,
@@ -142,8 +145,8 @@ pub(super) fn admin_kubeconfig(
     document(cluster, ContextUser::default())
 }
 
-/// Returns the profile that `--cache-profile` names. Without a namespace in `args`, the profile is in `namespace`,
-/// the namespace of the kubeconfig's context.
+/// Returns the profile that `--cache-profile` names. Without a namespace in `args`, the profile is
+/// in `namespace`, the namespace of the kubeconfig's context.
 fn profile(args: &CacheConnectionArgs, namespace: Option<&str>) -> Option<ProfileRef> {
     let name = args.cache_profile.as_deref()?;
     let namespace = args.cache_profile_namespace.as_deref().or(namespace).unwrap_or("default");
@@ -157,10 +160,11 @@ fn cluster(args: &CacheConnectionArgs, profile: Option<&ProfileRef>, authority: 
         Some(url) => url.to_string(),
         None => format!("https://{service}"),
     };
-    let path =
-        profile.map_or_else(String::new, |of| format!("/profiles/{}/{}", of.namespace, of.name));
-    // Only a certificate from the Secret certainly contains the Service's name. A certificate from a file can contain
-    // any name.
+    let path = profile.map_or_else(String::new, |ProfileRef { namespace, name }| {
+        format!("/profiles/{namespace}/{name}")
+    });
+    // Only a certificate from the Secret certainly contains the Service's name. A certificate from
+    // a file can contain any name.
     let is_of_secret = args.service.cache_certificate_authority.is_none();
     let is_forward = args.cache_server.as_ref().is_some_and(is_this_host) && is_of_secret;
     let name = args.cache_tls_server_name.clone().or_else(|| is_forward.then_some(service));
@@ -203,8 +207,8 @@ fn document(cluster: Cluster, ContextUser { user, namespace }: ContextUser) -> K
     }
 }
 
-/// Encodes `text` in standard base64. Kubernetes encodes bytes in JSON the same way, so `ByteString` contains the
-/// needed encoder.
+/// Encodes `text` in standard base64. Kubernetes encodes bytes in JSON the same way, so
+/// `ByteString` contains the needed encoder.
 fn base64(text: String) -> String {
     match serde_json::to_value(ByteString(text.into_bytes())) {
         Ok(serde_json::Value::String(text)) => text,
@@ -218,7 +222,7 @@ mod tests {
     use super::{super::fixtures::parse, *};
     use serde_json::json;
 
-    fn of(line: &str) -> Cluster {
+    fn parse_cluster(line: &str) -> Cluster {
         let args = parse::<CacheConnectionArgs>(line).unwrap();
         let profile = profile(&args, Some("shop"));
         cluster(&args, profile.as_ref(), "pem".to_owned())
@@ -227,22 +231,25 @@ mod tests {
     #[test]
     fn the_default_server_is_the_service_and_a_local_forward_keeps_its_name() {
         let ca = Some("cGVt".to_owned());
-        let found = of("");
-        assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
-        assert_eq!((found.tls_server_name, found.certificate_authority_data), (None, ca));
-        let found = of("--cache-tls-server-name cache.example");
-        assert_eq!(found.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
-        assert_eq!(found.tls_server_name.as_deref(), Some("cache.example"));
+        let cluster = parse_cluster("");
+        assert_eq!(cluster.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
+        assert_eq!((cluster.tls_server_name, cluster.certificate_authority_data), (None, ca));
+        let cluster = parse_cluster("--cache-tls-server-name cache.example");
+        assert_eq!(cluster.server.as_deref(), Some("https://kubewarm.kubewarm-system.svc"));
+        assert_eq!(cluster.tls_server_name.as_deref(), Some("cache.example"));
 
-        let found =
-            of("--cache-server https://localhost:8443 --cache-service kw --operator-namespace ops");
-        assert_eq!(found.server.as_deref(), Some("https://localhost:8443"));
-        assert_eq!(found.tls_server_name.as_deref(), Some("kw.ops.svc"));
+        let cluster = parse_cluster(
+            "--cache-server https://localhost:8443 --cache-service kw --operator-namespace ops",
+        );
+        assert_eq!(cluster.server.as_deref(), Some("https://localhost:8443"));
+        assert_eq!(cluster.tls_server_name.as_deref(), Some("kw.ops.svc"));
 
-        let found = of("--cache-server https://[::1]:8443/ --cache-tls-server-name cache.example \
-             --cache-profile b --cache-profile-namespace a");
-        assert_eq!(found.server.as_deref(), Some("https://[::1]:8443/profiles/a/b"));
-        assert_eq!(found.tls_server_name.as_deref(), Some("cache.example"));
+        let cluster = parse_cluster(
+            "--cache-server https://[::1]:8443/ --cache-tls-server-name cache.example \
+             --cache-profile b --cache-profile-namespace a",
+        );
+        assert_eq!(cluster.server.as_deref(), Some("https://[::1]:8443/profiles/a/b"));
+        assert_eq!(cluster.tls_server_name.as_deref(), Some("cache.example"));
     }
 
     #[test]
@@ -251,7 +258,7 @@ mod tests {
             "--cache-server https://cache.example",
             "--cache-server https://localhost:1 --cache-certificate-authority ca.crt",
         ] {
-            assert_eq!(of(line).tls_server_name, None, "{line}");
+            assert_eq!(parse_cluster(line).tls_server_name, None, "{line}");
         }
     }
 
@@ -269,7 +276,9 @@ mod tests {
 
     #[test]
     fn the_default_namespace_of_a_profile_is_the_contexts() {
-        let path = |line: &str| of(line).server.unwrap().split_once(".svc").unwrap().1.to_owned();
+        let path = |line: &str| {
+            parse_cluster(line).server.unwrap().split_once(".svc").unwrap().1.to_owned()
+        };
         assert_eq!(path("--cache-profile checkout.v2"), "/profiles/shop/checkout.v2");
         let elsewhere = "--cache-profile a --cache-profile-namespace b";
         assert_eq!(path(elsewhere), "/profiles/b/a");
@@ -282,18 +291,18 @@ mod tests {
     #[test]
     fn an_admin_port_gets_no_credentials_and_is_verified_by_the_services_name() {
         let args = parse::<CacheServiceArgs>("--operator-namespace ops").unwrap();
-        let found = |certificates: Option<&str>| {
-            let found = admin_kubeconfig(&args, certificates.map(str::to_owned));
-            let user = serde_json::to_value(&found.auth_infos[0].auth_info).unwrap();
+        let server = |certificates: Option<&str>| {
+            let kubeconfig = admin_kubeconfig(&args, certificates.map(str::to_owned));
+            let user = serde_json::to_value(&kubeconfig.auth_infos[0].auth_info).unwrap();
             assert_eq!(user, json!({}));
-            let cluster = found.clusters[0].cluster.clone().unwrap();
+            let cluster = kubeconfig.clusters[0].cluster.clone().unwrap();
             (cluster.server.unwrap(), cluster.tls_server_name)
         };
         assert_eq!(
-            found(Some("pem")),
+            server(Some("pem")),
             ("https://localhost".to_owned(), Some("kubewarm.ops.svc".to_owned()))
         );
-        assert_eq!(found(None), ("http://localhost".to_owned(), None));
+        assert_eq!(server(None), ("http://localhost".to_owned(), None));
     }
 
     #[tokio::test]
@@ -301,18 +310,18 @@ mod tests {
         let (server, file) = ("--cache-server https://a", "--cache-certificate-authority no/such");
         for line in ["", server, file] {
             let args = parse::<CacheConnectionArgs>(line).unwrap();
-            let found = kubeconfig(&args, ContextUser::default(), || {
+            let result = kubeconfig(&args, ContextUser::default(), || {
                 panic!("the command must not read the CA")
             })
             .await;
-            let error = found.unwrap_err().to_string();
+            let error = result.unwrap_err().to_string();
             assert!(error.starts_with("pass --operator-namespace, or --cache-server "), "{error}");
         }
         let args = parse::<CacheConnectionArgs>(&format!("{server} {file}")).unwrap();
-        let found = kubeconfig(&args, ContextUser::default(), || {
+        let result = kubeconfig(&args, ContextUser::default(), || {
             panic!("the command must not read the CA")
         })
         .await;
-        assert_eq!(found.unwrap_err().to_string(), "cannot read no/such");
+        assert_eq!(result.unwrap_err().to_string(), "cannot read no/such");
     }
 }

@@ -12,8 +12,8 @@ use serde_json::Value;
 const CRD: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cacheprofiles.kubewarm.io";
 
-/// Returns the report row of the CRD check, and whether the API server serves CacheProfiles. If the API server does
-/// not serve CacheProfiles, `check` skips all checks that need them.
+/// Returns the report row of the CRD check, and whether the API server serves CacheProfiles. If it
+/// does not, `check` skips all checks that read CacheProfiles.
 pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifests::ManifestError> {
     let apply = format!("{} crd | kubectl apply --server-side -f -", program());
     let missing = || {
@@ -30,7 +30,8 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
         },
         Err(fault) => fault,
     };
-    // Many users can read profiles but not CRDs. For them, discovery shows whether the API server serves CacheProfiles.
+    // Many users can read profiles but not CRDs. For them, discovery shows whether the API server
+    // serves CacheProfiles.
     let served = get(client, &format!("/apis/{GROUP}/{VERSION}")).await;
     let what = match served {
         Ok(answer) if answer.status == 404 => return Ok(missing()),
@@ -44,25 +45,23 @@ pub(super) async fn served(client: &Client) -> Result<(ReportRow, bool), manifes
     Ok((ReportRow::unseen(&what, &fault), true))
 }
 
-/// Compares `ours`, the CRD in this program, with `theirs`, the CRD in the cluster. `apply` is the command that
-/// replaces the CRD in the cluster.
+/// Compares `ours`, the CRD in this program, with `theirs`, the CRD in the cluster. `apply` is the
+/// command that replaces the CRD in the cluster.
 fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
-    let is = |wanted: &str| {
-        let conditions = theirs.pointer("/status/conditions").and_then(Value::as_array);
-        let mut all = conditions.into_iter().flatten();
-        all.any(|one| one["type"] == wanted && one["status"] == "True")
-    };
-    if !is("Established") {
+    let conditions = theirs.pointer("/status/conditions").and_then(Value::as_array);
+    let is_established =
+        |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+    if !conditions.into_iter().flatten().any(is_established) {
         return ReportRow::bad(
             "CustomResourceDefinition cacheprofiles.kubewarm.io is not established",
         )
         .next("kubectl describe crd cacheprofiles.kubewarm.io");
     }
     let (ours, theirs) = (&ours["spec"]["versions"], &theirs["spec"]["versions"]);
-    let of = |versions: &Value| -> Option<Value> {
-        versions.as_array()?.iter().find(|one| one["name"] == VERSION).cloned()
+    let version = |versions: &Value| -> Option<Value> {
+        versions.as_array()?.iter().find(|version| version["name"] == VERSION).cloned()
     };
-    let difference = match (of(ours), of(theirs)) {
+    let difference = match (version(ours), version(theirs)) {
         (Some(ours), Some(theirs)) => difference(&ours, &theirs),
         (Some(_), None) | (None, _) => Some(format!(" (it has no version {VERSION})")),
     };
@@ -75,8 +74,8 @@ fn of_definition(ours: &Value, theirs: &Value, apply: String) -> ReportRow {
     }
 }
 
-/// Returns the path of the first difference between two CRDs, such as ` schema properties spec`. A different order of
-/// list items is also a difference.
+/// Returns the path of the first difference between two CRDs, such as ` schema properties spec`. A
+/// different order of list items is also a difference.
 fn difference(ours: &Value, theirs: &Value) -> Option<String> {
     let change = json_patch::diff(ours, theirs).0.into_iter().next()?;
     Some(change.path().to_string().replace('/', " "))
@@ -99,16 +98,16 @@ mod tests {
             })
         };
         let ours = definition("object", "True");
-        let found = |theirs: &Value| of_definition(&ours, theirs, "apply".to_owned());
-        assert_eq!(found(&ours).mark, RowMark::Good);
-        let other = found(&definition("string", "True"));
+        let row = |theirs: &Value| of_definition(&ours, theirs, "apply".to_owned());
+        assert_eq!(row(&ours).mark, RowMark::Good);
+        let other = row(&definition("string", "True"));
         assert_eq!(other.mark, RowMark::Bad);
         assert!(
             other.text().ends_with("it differs at schema properties spec type"),
             "{}",
             other.text()
         );
-        assert_eq!(found(&definition("object", "False")).mark, RowMark::Bad);
-        assert_eq!(found(&json!({"status": ours["status"]})).mark, RowMark::Bad);
+        assert_eq!(row(&definition("object", "False")).mark, RowMark::Bad);
+        assert_eq!(row(&json!({"status": ours["status"]})).mark, RowMark::Bad);
     }
 }

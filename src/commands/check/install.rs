@@ -1,4 +1,5 @@
-//! Checks before an installation of kubewarm that the user can create the objects of the installation.
+//! Checks before an installation of kubewarm that the user can create the objects of the
+//! installation.
 
 use super::super::{advice::program, profile_source::OperatorArgs, report::ReportRow};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -10,8 +11,9 @@ use kubewarm_api::{manifests, model::RequestFault};
 use kubewarm_client::{ApiResponse, dry_run, is_allowed};
 use serde_json::Value;
 
-/// Returns a row for each object of the installation. The result for the Deployment comes from an access review, all
-/// other results come from dry runs.
+/// Returns a row for each object of the installation, which shows whether the user can create the
+/// object. For the Deployment, an access review decides, because the Deployment depends on the
+/// chart's values. For all other objects, a dry run decides.
 pub(super) async fn permitted(
     client: &Client,
     args: &OperatorArgs,
@@ -30,18 +32,19 @@ pub(super) async fn permitted(
         ..ResourceAttributes::default()
     };
     let what = format!("create Deployments in namespace {namespace}");
-    let found = is_allowed(client, attributes).await.map(|is_allowed| {
+    let row = is_allowed(client, attributes).await.map(|is_allowed| {
         if is_allowed {
             return ReportRow::good(format!("you may {what}"));
         }
         ReportRow::bad(format!("you may not {what}"))
             .next(format!("kubectl auth can-i create deployments.apps -n {namespace}"))
     });
-    findings.push(ReportRow::or_unseen(found, &format!("whether you may {what}")));
+    findings.push(ReportRow::or_unseen(row, &format!("whether you may {what}")));
     Ok(findings)
 }
 
-/// Returns all objects of an installation except the Deployment, which depends on the chart's values.
+/// Returns all objects of an installation except the Deployment, which depends on the chart's
+/// values.
 fn objects(namespace: &str, watched: &[String]) -> Result<Vec<Value>, manifests::ManifestError> {
     let texts = [
         manifests::render_crd()?,
@@ -70,7 +73,8 @@ fn path(object: &Value) -> String {
     DynamicObject::url_path(&ApiResource::from_gvk(&kind), namespace)
 }
 
-/// Returns kind, name and namespace of `object` for messages, such as `Role kubewarm in namespace ops`.
+/// Returns kind, name and namespace of `object` for messages, such as
+/// `Role kubewarm in namespace ops`.
 fn title(object: &Value) -> String {
     let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
     match text(object, "/metadata/namespace") {
@@ -79,24 +83,25 @@ fn title(object: &Value) -> String {
     }
 }
 
-/// Returns the check's row for `answer`, the response to a dry run that creates `object`.
+/// Returns the row that shows whether the user can create `object`. `answer` is the response to a
+/// dry run of this request.
 fn of_object(
     object: &Value,
     answer: Result<ApiResponse, RequestFault>,
     args: &OperatorArgs,
 ) -> ReportRow {
     let name = title(object);
-    let found = answer.and_then(|answer| {
+    let row = answer.and_then(|answer| {
         let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         match answer.status.as_u16() {
             200..=299 => Ok(ReportRow::good(format!("you may create {name}"))),
             409 => Ok(ReportRow::good(format!("{name} is there already"))),
             403 => {
-                let found = format!("you may not create {name}: {}", answer.fault());
-                Ok(ReportRow::bad(found).next(remedy(text(object, "/kind"), args)))
+                let message = format!("you may not create {name}: {}", answer.fault());
+                Ok(ReportRow::bad(message).next(remedy(text(object, "/kind"), args)))
             }
-            // The API server checks permissions before it looks up the namespace. A 404 for the namespace therefore
-            // means that the user may create the object.
+            // The API server checks permissions before it looks up the namespace. A 404 for the
+            // namespace therefore means that the user may create the object.
             404 if status["details"]["kind"] == "namespaces" => {
                 Ok(ReportRow::good(format!("you may create {name}")))
             }
@@ -106,7 +111,7 @@ fn of_object(
             _ => Err(answer.fault()),
         }
     });
-    ReportRow::or_unseen(found, &format!("whether you may create {name}"))
+    ReportRow::or_unseen(row, &format!("whether you may create {name}"))
 }
 
 fn not_served(object: &Value) -> ReportRow {
@@ -197,12 +202,12 @@ mod tests {
         let status =
             |details: Value| json!({"kind": "Status", "message": "no", "details": details});
         let args = parse::<OperatorArgs>("--operator-namespace ops").unwrap();
-        let found = |code, body: &Value| of_object(&role, Ok(answer(code, body)), &args);
-        assert_eq!(found(201, &json!({})).text(), "you may create ClusterRole kubewarm");
-        assert_eq!(found(409, &status(json!({}))).mark, RowMark::Good);
-        assert_eq!(found(404, &status(json!({"kind": "namespaces"}))).mark, RowMark::Good);
-        assert_eq!(found(500, &status(json!({}))).mark, RowMark::Unseen);
-        let refused = found(403, &status(json!({})));
+        let row = |code, body: &Value| of_object(&role, Ok(answer(code, body)), &args);
+        assert_eq!(row(201, &json!({})).text(), "you may create ClusterRole kubewarm");
+        assert_eq!(row(409, &status(json!({}))).mark, RowMark::Good);
+        assert_eq!(row(404, &status(json!({"kind": "namespaces"}))).mark, RowMark::Good);
+        assert_eq!(row(500, &status(json!({}))).mark, RowMark::Unseen);
+        let refused = row(403, &status(json!({})));
         assert_eq!(refused.text(), "you may not create ClusterRole kubewarm: no");
         assert_eq!(
             refused.next,

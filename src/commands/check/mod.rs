@@ -1,5 +1,5 @@
-//! The command `check` finds problems of kubewarm and its profiles, or of a cluster before the installation. Each
-//! problem has a next step.
+//! The command `check` finds problems of kubewarm and its profiles, or of a cluster before the
+//! installation. Each problem has a next step.
 
 mod definition;
 mod install;
@@ -44,8 +44,8 @@ pub struct CheckArgs {
     #[arg(conflicts_with = "pre")]
     pub name: Option<String>,
 
-    /// Check a cluster before the installation: its version, its features and your permissions. Requests to create
-    /// objects are dry runs.
+    /// Check a cluster before the installation: its version, its features and your permissions.
+    /// Requests to create objects are dry runs.
     #[arg(long)]
     pub pre: bool,
 
@@ -63,13 +63,13 @@ pub struct CheckArgs {
     pub connection: ConnectionArgs,
 }
 
-/// Runs the checks and prints a row for each check. `clock` is the current time, for API servers that send no `Date`
-/// header.
+/// Runs the checks and prints a row for each check. `clock` is the current time, which `check` uses
+/// if the API server sends no `Date` header.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if there is no kubeconfig, the profiles cannot be read, or the named profile does not exist. A
-/// missing permission is a row of the output, not an error.
+/// [`CommandError`] if there is no kubeconfig, the profiles cannot be read, or the named profile
+/// does not exist. A missing permission is a row of the output, not an error.
 ///
 /// # Cost
 ///
@@ -86,8 +86,8 @@ pub async fn check(
     show(&CommandReport { names, ..CommandReport::judged(sections) }, args.output.format)
 }
 
-/// Runs the checks and returns a section for each group of checks. It adds the names of the checked profiles to
-/// `names`.
+/// Runs the checks and returns a section for each group of checks. It adds the names of the checked
+/// profiles to `names`.
 async fn sections(
     connection: &ApiServerConnection,
     args: &CheckArgs,
@@ -122,44 +122,47 @@ async fn sections(
     Ok(sections)
 }
 
-/// Returns a row for each selected profile, and adds the names of these profiles to `names`. If the user cannot list
-/// profiles in all namespaces, reads only the profiles in the namespace of the kubeconfig's context.
+/// Returns a row for each selected profile, and adds the names of these profiles to `names`. If the
+/// user cannot list profiles in all namespaces, reads only the profiles in the namespace of the
+/// kubeconfig's context.
 async fn all(
     connection: &ApiServerConnection,
     args: &CheckArgs,
     names: &mut Vec<String>,
     now: Timestamp,
 ) -> Result<Vec<ReportRow>, CommandError> {
-    let own = ProfileSelection::of(connection, args.namespace.as_deref(), args.name.as_deref());
+    let selection =
+        ProfileSelection::of(connection, args.namespace.as_deref(), args.name.as_deref());
     let is_everywhere = args.namespace.is_none() && args.name.is_none();
     let unseen = |what: &str, message: &str| {
         ReportRow::unseen(what, &RequestFault::new(FaultReason::Forbidden, message))
     };
     let mut rows = Vec::new();
     let mut source =
-        if is_everywhere { ProfileSelection::everywhere(connection) } else { own.clone() };
-    let mut found = source.fetch().await;
-    if let (true, Err(CommandError::Refused { message, code: 403, .. })) = (is_everywhere, &found) {
+        if is_everywhere { ProfileSelection::everywhere(connection) } else { selection.clone() };
+    let mut result = source.fetch().await;
+    if let (true, Err(CommandError::Refused { message, code: 403, .. })) = (is_everywhere, &result)
+    {
         rows.push(unseen("profiles of other namespaces", message));
-        source = own;
-        found = source.fetch().await;
+        source = selection;
+        result = source.fetch().await;
     }
-    let found = match found {
+    let profiles = match result {
         Err(CommandError::Refused { message, code: 403, .. }) => {
             rows.push(unseen(&format!("profiles in {}", source.title()), &message));
             return Ok(rows);
         }
-        found => found?,
+        result => result?,
     };
-    if args.name.is_some() && found.is_empty() {
+    if args.name.is_some() && profiles.is_empty() {
         return Err(source.not_found());
     }
-    names.extend(found.iter().map(object_name));
-    // If the user can list profiles in only one namespace, an empty list does not mean that the cluster has no
-    // profile.
-    if !found.is_empty() || rows.is_empty() {
+    names.extend(profiles.iter().map(object_name));
+    // If the user can list profiles in only one namespace, an empty list does not mean that the
+    // cluster has no profile.
+    if !profiles.is_empty() || rows.is_empty() {
         let operator = args.operator.operator_namespace.shown();
-        rows.extend(profiles::of_profiles(&found, program(), operator, now));
+        rows.extend(profiles::of_profiles(&profiles, program(), operator, now));
     }
     Ok(rows)
 }

@@ -21,18 +21,19 @@ pub(super) fn of_profiles(
     now: Timestamp,
 ) -> Vec<ReportRow> {
     if profiles.is_empty() {
-        let found = ReportRow::note("there is no CacheProfile: nothing is kept warm");
-        return vec![found.next("kubectl explain cacheprofile.spec")];
+        let row = ReportRow::note("there is no CacheProfile: nothing is kept warm");
+        return vec![row.next("kubectl explain cacheprofile.spec")];
     }
     let rows = |profile| {
-        let own = of_profile(profile, program, operator, now);
-        std::iter::once(own).chain(dropped_fields(profile, operator))
+        let row = of_profile(profile, program, operator, now);
+        std::iter::once(row).chain(dropped_fields(profile, operator))
     };
     profiles.iter().flat_map(rows).collect()
 }
 
-/// Returns a remark about the targets of `profile` that drop managedFields, with the command that keeps the fields.
-/// The stored profile contains the default of the CRD with which its author wrote the profile.
+/// Returns a remark about the targets of `profile` that drop managedFields, with the command that
+/// keeps the fields. The stored profile contains the default of the CRD with which its author wrote
+/// the profile. A profile from before the default became `Keep` therefore still drops the fields.
 fn dropped_fields(profile: &CacheProfile, operator: &str) -> Option<ReportRow> {
     let targets = profile.spec.targets.iter().enumerate();
     let dropping: Vec<_> = targets.filter(|(_, target)| is_dropping(target)).collect();
@@ -64,7 +65,7 @@ fn is_dropping(target: &TargetSpec) -> bool {
 
 fn of_profile(profile: &CacheProfile, program: &str, operator: &str, now: Timestamp) -> ReportRow {
     let title = name(profile);
-    let of_it = address(profile);
+    let address = address(profile);
     let Some(status) = &profile.status else {
         return ReportRow::bad(format!("{title}: {}", no_status(profile, now)))
             .next(format!("{program} check # the operator, above"));
@@ -80,26 +81,26 @@ fn of_profile(profile: &CacheProfile, program: &str, operator: &str, now: Timest
         (CommandExitCode::Failed, _) => {
             let stalled = condition(&status.conditions, "Stalled").map(sentence);
             ReportRow::bad(format!("{title}: {}", stalled.unwrap_or(message)))
-                .next(format!("kubectl edit cprof {of_it}"))
+                .next(format!("kubectl edit cprof {address}"))
         }
         (_, "Paused" | "Plan") => ReportRow::note(format!("{title}: {message}")),
         _ if status.observed_generation < profile.metadata.generation => {
             ReportRow::bad(format!("{title}: kubewarm has not processed its newest generation yet"))
-                .next(format!("{program} status {of_it} --watch"))
+                .next(format!("{program} status {address} --watch"))
         }
         (_, PERMISSIONS_MISSING) => {
             let [review, apply] = grant(profile, operator);
             ReportRow::bad(format!("{title}: {message}")).next(review).next(apply)
         }
         (_, "LimitExceeded" | "InvalidSpec") => ReportRow::bad(format!("{title}: {message}"))
-            .next(format!("kubectl edit cprof {of_it}")),
+            .next(format!("kubectl edit cprof {address}")),
         _ => {
             let troubled = status.targets.iter().find(|target| unhealthy(target).is_some());
             let target = troubled.filter(|target| is_dns_label(&target.name));
             let which =
                 target.map_or_else(String::new, |target| format!(" --target {}", target.name));
             ReportRow::bad(format!("{title}: {message}"))
-                .next(format!("{program} status {of_it}{which}"))
+                .next(format!("{program} status {address}{which}"))
         }
     }
 }
@@ -111,7 +112,7 @@ mod tests {
         *,
     };
 
-    fn found(profile: &CacheProfile) -> (RowMark, Vec<String>) {
+    fn check_profile(profile: &CacheProfile) -> (RowMark, Vec<String>) {
         let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm", "ops", fixtures::now());
         (mark, next)
     }
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_own_next_step() {
-        assert_eq!(found(&fixtures::ready()), (RowMark::Good, vec![]));
+        assert_eq!(check_profile(&fixtures::ready()), (RowMark::Good, vec![]));
         let rbac = "kubewarm rbac orders -n shop --operator-namespace ops";
         let reviewed = format!("{rbac} --diff --generation=2 &&");
         let applied = format!("  {rbac} --generation=2 | kubectl apply -f -");
@@ -136,17 +137,17 @@ mod tests {
             ("Stale", vec!["kubewarm status orders -n shop --target deployments"]),
             ("TargetsNotWarm", vec!["kubewarm status orders -n shop --target deployments"]),
         ] {
-            let (mark, next) = found(&because(reason));
+            let (mark, next) = check_profile(&because(reason));
             assert_eq!((mark, next.iter().map(String::as_str).collect()), (RowMark::Bad, expected));
         }
-        assert_eq!(found(&fixtures::stalled()).1, ["kubectl edit cprof broken -n shop"]);
-        assert_eq!(found(&fixtures::untouched()).0, RowMark::Bad);
+        assert_eq!(check_profile(&fixtures::stalled()).1, ["kubectl edit cprof broken -n shop"]);
+        assert_eq!(check_profile(&fixtures::untouched()).0, RowMark::Bad);
     }
 
     #[test]
     fn a_paused_or_planned_profile_is_only_a_remark() {
         for reason in ["Paused", "Plan"] {
-            assert_eq!(found(&because(reason)), (RowMark::Note, vec![]), "{reason}");
+            assert_eq!(check_profile(&because(reason)), (RowMark::Note, vec![]), "{reason}");
         }
         assert_eq!(of_profiles(&[], "kubewarm", "ops", fixtures::now())[0].mark, RowMark::Note);
     }
@@ -162,13 +163,14 @@ mod tests {
         let dropped = r#""projection": {"type": "Metadata", "managedFields": "Drop"}"#;
         for text in [
             format!(r#"{{"name": "nodes", "resource": "nodes", {dropped}}}"#),
-            // kubewarm drops these fields anyway, so the command would change nothing.
+            // kubewarm drops the managedFields of Secrets anyway, so a command that keeps them
+            // would change nothing.
             format!(r#"{{"name": "secrets", "resource": "secrets", {dropped}}}"#),
         ] {
             profile.spec.targets.push(target(&text));
         }
-        let [own, remark] = &rows(&profile)[..] else { panic!("one profile, one remark") };
-        assert_eq!((own.mark, remark.mark), (RowMark::Good, RowMark::Note));
+        let [row, remark] = &rows(&profile)[..] else { panic!("one profile, one remark") };
+        assert_eq!((row.mark, remark.mark), (RowMark::Good, RowMark::Note));
         assert!(remark.text().contains("drops managedFields of nodes: "), "{}", remark.text());
         let command = "kubectl patch cprof checkout -n shop --type=json \
             -p='[{\"op\":\"test\",\"path\":\"/spec/targets/1/name\",\"value\":\"nodes\"},\
@@ -184,6 +186,6 @@ mod tests {
         let mut profile = because("TargetsNotWarm");
         profile.metadata.name = Some("a; rm -rf".to_owned());
         profile.status.as_mut().unwrap().targets.clear();
-        assert_eq!(found(&profile).1, ["kubewarm status NAME -n shop"]);
+        assert_eq!(check_profile(&profile).1, ["kubewarm status NAME -n shop"]);
     }
 }

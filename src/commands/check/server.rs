@@ -6,7 +6,8 @@ use kube::Client;
 use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::{ApiResponse, fetch_own_subject, get};
 
-/// Oldest minor version of Kubernetes that kubewarm supports. `NEWEST` is the newest minor version in kubewarm's tests.
+/// Oldest minor version of Kubernetes that kubewarm supports. `NEWEST` is the newest minor version
+/// in kubewarm's tests.
 const OLDEST: u32 = 32;
 const NEWEST: u32 = 37;
 /// Response header that the API server sends if API Priority and Fairness is enabled.
@@ -16,8 +17,8 @@ const STREAM: &str = "/api/v1/namespaces?watch=true&allowWatchBookmarks=true\
     &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
     &fieldSelector=metadata.name%3Ddefault";
 
-/// Returns the rows of the API server checks, and whether the API server is reachable. If it is unreachable, `check`
-/// skips all remaining checks.
+/// Returns the rows of the API server checks, and whether the API server is reachable. If it is
+/// unreachable, `check` skips all remaining checks.
 pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, bool) {
     let answer = match get(client, "/version").await.and_then(answered) {
         Ok(answer) => answer,
@@ -38,10 +39,11 @@ pub(super) async fn reached(client: &Client, server: &str) -> (Vec<ReportRow>, b
     (findings, true)
 }
 
-/// Checks whether the API server supports streaming lists (`WatchList`). kubewarm also works without streaming lists.
+/// Checks whether the API server supports streaming lists (`WatchList`). kubewarm also works
+/// without streaming lists.
 pub(super) async fn streams(client: &Client) -> ReportRow {
-    let found = get(client, STREAM).await.and_then(|answer| of_stream(&answer));
-    ReportRow::or_unseen(found, "whether it streams lists")
+    let row = get(client, STREAM).await.and_then(|answer| of_stream(&answer));
+    ReportRow::or_unseen(row, "whether it streams lists")
 }
 
 fn answered(answer: ApiResponse) -> Result<ApiResponse, RequestFault> {
@@ -49,11 +51,11 @@ fn answered(answer: ApiResponse) -> Result<ApiResponse, RequestFault> {
 }
 
 fn unreached(server: &str, fault: &RequestFault) -> ReportRow {
-    let found = ReportRow::bad(format!("cannot read the version of {server}: {fault}"));
+    let row = ReportRow::bad(format!("cannot read the version of {server}: {fault}"));
     if fault.reason() == FaultReason::Unauthorized {
-        return found.next("kubectl auth whoami");
+        return row.next("kubectl auth whoami");
     }
-    found.next("kubectl cluster-info")
+    row.next("kubectl cluster-info")
 }
 
 fn of_version(server: &str, version: &Info) -> ReportRow {

@@ -1,4 +1,5 @@
-//! The command `forwarded` names the kinds that clients read through kubewarm although no profile declares them.
+//! The command `forwarded` names the kinds that clients read through kubewarm although no profile
+//! declares them.
 
 mod summary;
 
@@ -16,7 +17,7 @@ use clap::Args;
 use jiff::Timestamp;
 use kubewarm_client::{ApiServerConnection, get};
 
-/// The path of the list at the admin port.
+/// Path of the list of forwarded reads at the admin port.
 const PATH: &str = "/debug/forwarded";
 
 const CODES: &str = "\
@@ -40,12 +41,13 @@ pub struct ForwardedArgs {
 
 /// Reads the forwarded reads of all ready pods, and prints their sums by kind and user.
 ///
-/// The command sends no credentials to the pods. The permission to create a port-forward protects the list.
+/// The command sends no credentials to the pods. RBAC protects the list of forwarded reads, because
+/// only users with the permission to create a port-forward reach the admin port.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the Service, its pods or the CA cannot be read. A pod that cannot be read is a row of the
-/// output.
+/// [`CommandError`] if the Service, its pods or the CA cannot be read. A pod that cannot be read is
+/// a row of the output.
 ///
 /// # Cost
 ///
@@ -78,7 +80,7 @@ pub async fn forwarded(
     show(&summary.report(now()), args.output.format)
 }
 
-/// Returns the response of a pod.
+/// Returns the body of a pod's response to a request for the list of forwarded reads.
 async fn read(
     port: AdminPortForward,
     args: &ForwardedArgs,

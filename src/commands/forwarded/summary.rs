@@ -15,15 +15,16 @@ use std::{
     iter::successors,
 };
 
-/// The forwarded reads of the replicas that were read, and the replicas that were not.
+/// The forwarded reads from the replicas that the command could read, and the replicas that it
+/// could not read.
 #[derive(Default)]
 pub(super) struct ForwardedSummary {
     entries: BTreeMap<ForwardedBy, ForwardedReadSum>,
-    /// The pods' names with the reasons.
+    /// The pods whose forwarded reads the command could not read, with the reasons.
     unread: BTreeMap<String, String>,
 }
 
-/// A kind and the user who reads it.
+/// The kind of a forwarded read, and the user who sent it.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct ForwardedBy {
     group: String,
@@ -41,7 +42,8 @@ struct ForwardedReadSum {
     last_time: Timestamp,
 }
 
-/// An entry of `/debug/forwarded`.
+/// An entry of the response of `/debug/forwarded`: how often a user reads a kind that no profile
+/// declares.
 #[derive(Serialize, Deserialize)]
 struct ForwardedEntry {
     #[serde(flatten)]
@@ -57,7 +59,7 @@ struct ForwardedList {
 }
 
 impl ForwardedSummary {
-    /// Adds the response of the replica `pod`.
+    /// Adds the response of the replica `pod` to the sums.
     pub(super) fn add(&mut self, pod: &str, body: &[u8]) {
         let list: ForwardedList = match serde_json::from_slice(body) {
             Ok(list) => list,
@@ -130,16 +132,14 @@ impl ForwardedReadSum {
 
     fn row(&self, by: &ForwardedBy, now: Timestamp) -> ReportRow {
         let ago = format!("{} ago", length(span(self.last_time, now)));
-        let count = |key, number: u64| {
-            ReportFact::number(number.to_string()).named(key, number.to_string())
-        };
+        let count = |number: u64| ReportFact::number(number.to_string());
         ReportRow::of(vec![
-            ReportFact::new(TextTone::Plain, by.kind()).named("kind", by.kind()),
-            ReportFact::new(TextTone::Plain, &by.user).named("user", &by.user),
-            count("gets", self.gets),
-            count("lists", self.lists),
-            count("watches", self.watches),
-            ReportFact::new(TextTone::Quiet, ago).named("lastTime", self.last_time.to_string()),
+            ReportFact::new(TextTone::Plain, by.kind()),
+            ReportFact::new(TextTone::Plain, &by.user),
+            count(self.gets),
+            count(self.lists),
+            count(self.watches),
+            ReportFact::new(TextTone::Quiet, ago),
         ])
     }
 }

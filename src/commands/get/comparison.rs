@@ -7,7 +7,7 @@ use crate::commands::{
 };
 use std::time::Duration;
 
-/// Maximum number of differing objects in the output.
+/// Maximum number of differing objects that the output names, so that the output stays readable.
 const MAX_NAMED: usize = 50;
 
 /// The objects in a server's response, with the latencies of the response.
@@ -24,8 +24,8 @@ pub(super) struct TimedResponse {
     pub(super) freshness: Option<Duration>,
 }
 
-/// Returns the report: a row for each difference, and a row of counts and latencies for the cache and for the API
-/// server.
+/// Returns the report: a row for each difference, and a row of counts and latencies for the cache
+/// and for the API server.
 pub(super) fn comparison(
     ours: &TimedResponse,
     theirs: &TimedResponse,
@@ -64,18 +64,18 @@ fn objects(count: usize, none: &str) -> String {
     }
 }
 
-/// Returns a row with the counts and latencies of a server. Hidden facts contain the latencies in milliseconds, for
-/// programs.
+/// Returns a row with the counts and latencies of a server's response. Programs also get the
+/// latencies in milliseconds, which people do not see.
 fn reading(server: &str, reading: &TimedResponse) -> ReportRow {
-    let millis = |length: Duration| length.as_millis().to_string();
+    let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
     let mut row = ReportRow::numbers(server, figures(reading));
     row.facts.extend([
         ReportFact::hidden("server", server),
-        ReportFact::hidden("objects", reading.rows.count().to_string()),
+        ReportFact::hidden("objects", reading.rows.count()),
         ReportFact::hidden("firstByteMilliseconds", millis(reading.first_byte)),
         ReportFact::hidden("endMilliseconds", millis(reading.whole)),
-        ReportFact::hidden("bytes", reading.bytes.to_string()),
-        ReportFact::hidden("resourceVersion", &reading.rows.version),
+        ReportFact::hidden("bytes", reading.bytes),
+        ReportFact::hidden("resourceVersion", reading.rows.version.as_str()),
     ]);
     row.facts
         .extend(reading.freshness.map(|age| ReportFact::hidden("ageMilliseconds", millis(age))));

@@ -39,7 +39,8 @@ pub(super) fn contents(
     (CommandReport { data: document(pages, kind, args), ..CommandReport::default() }, format)
 }
 
-/// Returns the rows of the server's Tables. If the server sends objects instead, the rows contain their names and ages.
+/// Returns the rows of the server's Tables. If the server sends objects instead, the rows contain
+/// their names and ages.
 fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
     let is_wide = args.output.format == Some(OutputFormat::Wide);
     let definitions = pages.first().and_then(|page| page["columnDefinitions"].as_array());
@@ -56,8 +57,9 @@ fn table(pages: &[Value], args: &GetArgs, now: Timestamp) -> Vec<ReportRow> {
     lines.into_iter().map(row).collect()
 }
 
-/// Returns the headings and the rows of the Tables, each with a text for the namespace column. Columns with a priority
-/// other than 0 are omitted unless `is_wide` is true.
+/// Returns the headings and the rows of the server's Tables, each with a text for the namespace
+/// column. The API server gives less important columns a priority other than 0. Such columns are
+/// omitted unless `is_wide` is true.
 fn of_tables(definitions: &[Value], pages: &[Value], is_wide: bool) -> Vec<(String, Vec<String>)> {
     let is_shown = |column: &Value| is_wide || column["priority"].as_i64().unwrap_or_default() == 0;
     let shown: Vec<bool> = definitions.iter().map(is_shown).collect();
@@ -81,19 +83,19 @@ fn of_objects(pages: &[Value], now: Timestamp) -> Vec<(String, Vec<String>)> {
     [head].into_iter().chain(objects(pages).map(line)).collect()
 }
 
-/// Returns the named object, or a `v1` List of the objects of all pages. Each item gets `apiVersion` and `kind`, which
-/// servers omit in lists.
+/// Returns the named object, or a `v1` List of the objects of all pages. Each item gets
+/// `apiVersion` and `kind`, which servers omit in lists.
 fn document(mut pages: Vec<Value>, kind: &ResourceInfo, args: &GetArgs) -> Value {
     if args.name.is_some() {
         return pages.pop().unwrap_or_default();
     }
     let version = kind.resource.api_version();
     let metadata =
-        json!({ "resourceVersion": pages.last().map(|it| &it["metadata"]["resourceVersion"]) });
+        json!({ "resourceVersion": pages.last().map(|page| &page["metadata"]["resourceVersion"]) });
     let mut items = Vec::new();
     for page in &mut pages {
-        let Some(found) = page["items"].as_array_mut() else { continue };
-        for mut item in found.drain(..) {
+        let Some(page_items) = page["items"].as_array_mut() else { continue };
+        for mut item in page_items.drain(..) {
             if let Some(fields) = item.as_object_mut() {
                 fields.entry("apiVersion").or_insert_with(|| json!(version));
                 fields.entry("kind").or_insert_with(|| json!(&*kind.kind));
@@ -144,8 +146,8 @@ mod tests {
     use kubewarm_api::model::{GroupResource, Resource};
 
     fn written(pages: Vec<Value>, line: &str) -> String {
-        let of = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
-        let kind = ResourceInfo::new(of, "Pod");
+        let resource = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
+        let kind = ResourceInfo::new(resource, "Pod");
         let now: Timestamp = "2026-01-01T00:03:00Z".parse().unwrap();
         let (report, format) = contents(pages, &kind, &args(line), now);
         render(&report, format).unwrap()
@@ -186,7 +188,7 @@ mod tests {
             (list["items"][1]["kind"].as_str(), list["items"].as_array().map(Vec::len)),
             (Some("Pod"), Some(2))
         );
-        let one = written(vec![pod("a")], "a -o yaml");
-        assert!(one.contains("name: a"), "{one}");
+        let yaml = written(vec![pod("a")], "a -o yaml");
+        assert!(yaml.contains("name: a"), "{yaml}");
     }
 }

@@ -1,4 +1,5 @@
-//! The command `get` reads objects from kubewarm's stores, and can compare them with the API server's objects.
+//! The command `get` reads objects from kubewarm's stores, and can compare them with the API
+//! server's objects.
 
 mod comparison;
 mod contents;
@@ -67,8 +68,9 @@ pub struct GetArgs {
     #[arg(long, value_name = "FIELDS")]
     pub field_selector: Option<String>,
 
-    /// Compare UID and resource version of the objects with the API server, and print both latencies. Different
-    /// objects are read again after 1s, and only lasting differences are printed.
+    /// Compare UID and resource version of the objects with the API server, and print both
+    /// latencies. Different objects are read again after 1s, and only lasting differences are
+    /// printed.
     #[arg(long)]
     pub compare: bool,
 
@@ -106,12 +108,13 @@ fn object(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Delay before `get --compare` reads differing objects again. Within this time, a change in the API server normally
-/// reaches kubewarm's stores.
+/// Delay before `get --compare` reads differing objects again. Within this time, a change in the
+/// API server normally reaches kubewarm's stores.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Maximum number of objects per page, as in kubectl.
 const PAGE: &str = "500";
-/// Response header of the read API: time since kubewarm last confirmed that the data is current, in milliseconds.
+/// Response header of the read API: time since kubewarm last confirmed that the data is current, in
+/// milliseconds.
 const FRESHNESS: &str = "kubewarm-freshness-milliseconds";
 
 /// A client for kubewarm's read API or for the API server.
@@ -121,21 +124,25 @@ struct NamedClient {
     name: &'static str,
 }
 
-/// Prints the objects in kubewarm's stores, or with `--compare` their differences from the API server's objects.
+/// Prints the objects in kubewarm's stores, or with `--compare` their differences from the API
+/// server's objects.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the read API cannot be reached, does not serve the resource, or rejects the request.
+/// [`CommandError`] if the read API cannot be reached, does not serve the resource, or rejects the
+/// request.
 pub async fn get(
     args: &GetArgs,
     now: impl Fn() -> Timestamp,
 ) -> Result<CommandExitCode, CommandError> {
     let (connection, api_server) = connect(args).await?;
-    let cache = NamedClient { client: connection.client(), name: "the cache" };
+    // This client does not retry. Retries would hide from the user that kubewarm lacks a
+    // permission.
+    let cache = NamedClient { client: connection.informer_client(), name: "the cache" };
     let kinds = served(cache.client.clone()).await;
     let kinds = kinds.map_err(|fault| undiscovered(connection.server(), fault))?;
     let kind = find(&kinds, &args.kind).ok_or_else(|| not_warm(&args.kind))?;
-    let namespace = (kind.namespaced && !args.all_namespaces)
+    let namespace = (kind.is_namespaced && !args.all_namespaces)
         .then(|| args.namespace.as_deref().unwrap_or_else(|| connection.namespace()));
     let path = |page: &[(&str, &str)]| path(&kind.resource, namespace, args, page);
     if args.compare {
@@ -151,8 +158,9 @@ pub async fn get(
     show_as(&report, format)
 }
 
-/// Finds the resource that `typed` names. `typed` is a plural, singular or short name or a kind, optionally with
-/// `.group` or `.version.group`. The first match wins, in the order of the API server's discovery.
+/// Finds the resource that `typed` names. `typed` is a plural, singular or short name or a kind,
+/// optionally with `.group` or `.version.group`. The first match wins, in the order of the API
+/// server's discovery.
 fn find<'a>(served: &'a ServedResources, typed: &str) -> Option<&'a ResourceInfo> {
     let (name, place) = typed.split_once('.').unwrap_or((typed, ""));
     let is_there = |resource: &Resource| {
@@ -161,7 +169,7 @@ fn find<'a>(served: &'a ServedResources, typed: &str) -> Option<&'a ResourceInfo
             || place.strip_prefix(resource.version()).and_then(|rest| rest.strip_prefix('.'))
                 == Some(resource.group())
     };
-    served.resources().find(|it| it.is_called(name) && is_there(&it.resource))
+    served.resources().find(|info| info.is_called(name) && is_there(&info.resource))
 }
 
 /// Returns the error for a failed discovery at the read API, with the next step for the user.
@@ -181,7 +189,8 @@ fn undiscovered(server: &Uri, fault: RequestFault) -> CommandError {
     CommandError::caused(format!("{}: {next}", server.trim_end_matches('/')), fault)
 }
 
-/// Returns `NAME -n NAMESPACE` of the profile in the URL of the read API, or `None` for a URL without a profile.
+/// Returns `NAME -n NAMESPACE` of the profile in the URL of the read API, or `None` for a URL
+/// without a profile.
 fn profile_of(server: &Uri) -> Option<String> {
     let path = server.path().trim_end_matches('/').strip_prefix("/profiles/")?;
     path.split_once('/').map(|(namespace, name)| title(name, namespace))
@@ -194,11 +203,11 @@ fn not_warm(kind: &str) -> CommandError {
     ))
 }
 
-/// Connects to the read API with `--cache-kubeconfig`, or else with the other `--cache-*` flags. Outside of a pod and
-/// without `--cache-server`, opens a port-forward to the read API.
+/// Connects to the read API with `--cache-kubeconfig`, or else with the other `--cache-*` flags.
+/// Outside of a pod and without `--cache-server`, opens a port-forward to the read API.
 ///
-/// The second value is the connection to the API server; `None` if the read API's address and CA come from flags or
-/// from `--cache-kubeconfig`.
+/// The second value is the connection to the API server; `None` if the read API's address and CA
+/// come from flags or from `--cache-kubeconfig`.
 async fn connect(
     args: &GetArgs,
 ) -> Result<(ApiServerConnection, Option<ApiServerConnection>), CommandError> {
@@ -217,7 +226,8 @@ async fn connect(
     if let Some(remark) = remark {
         tell(&remark);
     }
-    // A pod can reach the Service directly.
+    // A pod can reach the read API's Service directly, so only a command outside of a pod needs a
+    // port-forward.
     let is_outside = |server: &&ApiServerConnection| server.service_account_namespace().is_none();
     let streams = match api_server.as_ref().filter(is_outside) {
         Some(api_server) if cache_server.is_none() => {
@@ -249,16 +259,17 @@ async fn pages(
     }
 }
 
-/// Compares the objects of kubewarm's read API (`cache`) and of the API server (`server`). Reads the API server
-/// first, so that a change between both reads can only make the data of `cache` newer. If objects differ, reads
-/// `cache` and then `server` again after 1 s.
+/// Compares the objects of kubewarm's read API (`cache`) and of the API server (`server`). Reads
+/// the API server first, so that a change between both reads can only make the data of `cache`
+/// newer. If objects differ, reads `cache` and then `server` again after 1 s.
 async fn compare(
     cache: &NamedClient,
     server: &NamedClient,
     path: &str,
     args: &GetArgs,
 ) -> Result<CommandExitCode, CommandError> {
-    // These requests open both connections, so that the measured latencies contain no handshake.
+    // These requests only open both connections, so that the later, measured latencies contain no
+    // handshake.
     for target in [cache, server] {
         target.request("/version", WHOLE).await?;
     }
@@ -293,15 +304,15 @@ impl NamedClient {
         Ok(answer)
     }
 
-    /// Reads all objects in one response, without pages. If the named object does not exist, the result contains no
-    /// objects.
+    /// Reads all objects in one response, without pages. If the named object does not exist, the
+    /// result contains no objects.
     async fn read(&self, path: &str, args: &GetArgs) -> Result<TimedResponse, CommandError> {
         let answer = self.send(path, WHOLE).await?;
         let rows = if answer.status == http::StatusCode::NOT_FOUND && args.name.is_some() {
             ResponseObjects::default()
         } else {
-            let found = answer.json().map_err(|fault| self.failed(&fault))?;
-            ResponseObjects::new(found).map_err(|fault| self.failed(&fault))?
+            let objects = answer.json().map_err(|fault| self.failed(&fault))?;
+            ResponseObjects::new(objects).map_err(|fault| self.failed(&fault))?
         };
         let ApiResponse { first_byte, whole, headers, body, .. } = answer;
         let (bytes, freshness) = (body.len(), freshness(&headers));
@@ -316,8 +327,8 @@ impl NamedClient {
     }
 }
 
-/// Returns the time since kubewarm last confirmed that its data is current. Responses of the API server do not contain
-/// it.
+/// Returns the time since kubewarm last confirmed that its data is current. Returns `None` for a
+/// response of the API server, which does not contain this time.
 fn freshness(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(FRESHNESS)?.to_str().ok()?;
     text.parse().ok().map(Duration::from_millis)
@@ -343,17 +354,17 @@ mod tests {
             undiscovered(&url.parse().unwrap(), RequestFault::new(reason, "no")).to_string()
         };
         let plain = "https://kubewarm.kubewarm-system.svc/";
-        let found = text(plain, FaultReason::Unauthorized);
+        let error = text(plain, FaultReason::Unauthorized);
         assert!(
-            found.starts_with("https://kubewarm.kubewarm-system.svc: kubewarm rejected"),
-            "{found}"
+            error.starts_with("https://kubewarm.kubewarm-system.svc: kubewarm rejected"),
+            "{error}"
         );
-        assert!(found.contains("--token-file"), "{found}");
-        let found = text("https://localhost:8443/profiles/shop/checkout", FaultReason::Forbidden);
-        assert!(found.contains("permission to get CacheProfile checkout -n shop,"), "{found}");
+        assert!(error.contains("--token-file"), "{error}");
+        let error = text("https://localhost:8443/profiles/shop/checkout", FaultReason::Forbidden);
+        assert!(error.contains("permission to get CacheProfile checkout -n shop,"), "{error}");
         for (url, reason) in [(plain, FaultReason::Forbidden), (plain, FaultReason::Unreachable)] {
-            let found = text(url, reason);
-            assert!(found.ends_with(": could not read what the cache serves"), "{found}");
+            let error = text(url, reason);
+            assert!(error.ends_with(": could not read what the cache serves"), "{error}");
         }
     }
 
@@ -363,7 +374,8 @@ mod tests {
         let file = |name: &str| folder.path().join(name).display().to_string();
         let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
         std::fs::write(file("ca.crt"), pair.cert.pem()).unwrap();
-        // kubewarm rejects a connection to this cluster.
+        // kubewarm rejects this kubeconfig, because it disables the verification of the server. The
+        // test shows that `get` does not use it.
         let kubeconfig = "clusters: [{name: a, cluster: {server: 'https://b', insecure-skip-tls-verify: true}}]\n\
              users: [{name: a, user: {token: secret}}]\n\
              contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n";

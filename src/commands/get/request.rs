@@ -17,8 +17,8 @@ pub(super) fn accept(output: Option<OutputFormat>) -> &'static str {
     }
 }
 
-/// Returns path and query of a request. `namespace` is `None` for cluster-scoped resources and for all namespaces.
-/// `page` contains query parameters such as `limit`.
+/// Returns path and query of a request. `namespace` is `None` for cluster-scoped resources and for
+/// all namespaces. `page` contains query parameters such as `limit`.
 pub(super) fn path(
     resource: &Resource,
     namespace: Option<&str>,
@@ -34,7 +34,7 @@ pub(super) fn path(
         return format!("{path}/{name}");
     }
     let selectors = [("labelSelector", &args.selector), ("fieldSelector", &args.field_selector)];
-    let selectors = selectors.into_iter().filter_map(|(key, it)| Some((key, it.as_deref()?)));
+    let selectors = selectors.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?)));
     let query = Serializer::new(String::new()).extend_pairs(selectors).extend_pairs(page).finish();
     if query.is_empty() { path } else { format!("{path}?{query}") }
 }
@@ -45,27 +45,28 @@ mod tests {
     use crate::commands::fixtures::parse;
     use kubewarm_api::model::GroupResource;
 
-    fn of(
+    fn build_path(
         (group, resource): (&str, &str),
         namespace: Option<&str>,
         line: &str,
         page: &[(&str, &str)],
     ) -> String {
         let args = parse::<GetArgs>(&format!("x {line}")).unwrap();
-        let of = GroupResource::new(group, resource).unwrap();
-        path(&Resource::new(of, "v1").unwrap(), namespace, &args, page)
+        let resource = GroupResource::new(group, resource).unwrap();
+        path(&Resource::new(resource, "v1").unwrap(), namespace, &args, page)
     }
 
     #[test]
     fn only_lists_have_selectors_and_pages() {
-        let pods =
-            |page: &[(&str, &str)]| of(("", "pods"), Some("shop"), "-l app=web,tier!=2", page);
+        let pods = |page: &[(&str, &str)]| {
+            build_path(("", "pods"), Some("shop"), "-l app=web,tier!=2", page)
+        };
         let selected = "/api/v1/namespaces/shop/pods?labelSelector=app%3Dweb%2Ctier%21%3D2";
         assert_eq!(pods(&[]), selected);
         let page = [("limit", "500"), ("continue", "a=b")];
         assert_eq!(pods(&page), format!("{selected}&limit=500&continue=a%3Db"));
-        let one = of(("apps", "deployments"), Some("shop"), "front", &page);
-        assert_eq!(one, "/apis/apps/v1/namespaces/shop/deployments/front");
-        assert_eq!(of(("", "nodes"), None, "", &page[..1]), "/api/v1/nodes?limit=500");
+        let object = build_path(("apps", "deployments"), Some("shop"), "front", &page);
+        assert_eq!(object, "/apis/apps/v1/namespaces/shop/deployments/front");
+        assert_eq!(build_path(("", "nodes"), None, "", &page[..1]), "/api/v1/nodes?limit=500");
     }
 }

@@ -1,4 +1,5 @@
-//! Compares the objects in kubewarm's stores with the API server's objects, by UID and resource version.
+//! Compares the objects in kubewarm's stores with the API server's objects, by UID and resource
+//! version.
 
 use crate::commands::report::{ReportRow, TextTone};
 use kubewarm_api::model::{FaultReason, RequestFault, ResourceVersion};
@@ -15,7 +16,8 @@ pub(super) struct ResponseObjects {
     objects: BTreeMap<NamespacedName, ObjectVersion>,
 }
 
-/// UID and resource version of an object.
+/// UID and resource version of an object. If both are equal, two objects with the same name are the
+/// same version of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ObjectVersion {
     uid: String,
@@ -53,8 +55,9 @@ impl ResponseObjects {
     /// # Errors
     ///
     /// [`FaultReason::Malformed`] for an object without a resource version.
-    pub(super) fn new(found: ObjectOrList) -> Result<Self, RequestFault> {
-        let ObjectOrList { metadata, items } = found;
+    pub(super) fn new(
+        ObjectOrList { metadata, items }: ObjectOrList,
+    ) -> Result<Self, RequestFault> {
         let version = metadata.resource_version.clone();
         let items = items.unwrap_or_else(|| vec![ObjectOrList { metadata, items: None }]);
         let mut objects = BTreeMap::new();
@@ -80,8 +83,7 @@ impl ResponseObjects {
         keys.dedup();
         let difference = |key: &NamespacedName| {
             let (ours, theirs) = (self.objects.get(key), theirs.objects.get(key));
-            let is_one = ours != theirs;
-            is_one.then(|| ObjectDifference {
+            (ours != theirs).then(|| ObjectDifference {
                 key: key.clone(),
                 ours: ours.cloned(),
                 theirs: theirs.cloned(),
@@ -92,15 +94,16 @@ impl ResponseObjects {
 }
 
 impl ObjectDifference {
-    /// Whether the object still differs after a second read of kubewarm's store (`ours`) and then of the API server
-    /// (`theirs`). The difference has ended if `ours` contains the version that the API server had at the first read.
+    /// Whether the object still differs after a second read of kubewarm's store (`ours`) and then
+    /// of the API server (`theirs`). The difference has ended if `ours` contains the version that
+    /// the API server had at the first read.
     pub(super) fn is_still(&self, ours: &ResponseObjects, theirs: &ResponseObjects) -> bool {
         let (ours, theirs) = (ours.objects.get(&self.key), theirs.objects.get(&self.key));
         match (ours, theirs) {
             (None, None) => false,
-            // Only kubewarm's store still contains the object. The difference lasts if the API server did not have
-            // the object at the first read either. Otherwise the object was deleted after the second read of the
-            // store.
+            // Only kubewarm's store still contains the object. The difference lasts if the API
+            // server did not have the object at the first read either. Otherwise the object was
+            // deleted after the second read of the store.
             (Some(ours), None) => {
                 self.ours.as_ref().is_some_and(|then| then.uid == ours.uid) && self.theirs.is_none()
             }
@@ -165,7 +168,8 @@ mod tests {
         let ours = rows(&[("same", "1", 1), ("old", "2", 2), ("extra", "3", 3), ("again", "4", 4)]);
         let theirs =
             rows(&[("same", "1", 1), ("old", "2", 5), ("lost", "6", 6), ("again", "7", 7)]);
-        let lines: Vec<_> = ours.differences(&theirs).iter().map(|one| one.row().text()).collect();
+        let lines: Vec<_> =
+            ours.differences(&theirs).iter().map(|difference| difference.row().text()).collect();
         assert_eq!(
             lines,
             [
@@ -182,14 +186,14 @@ mod tests {
     fn a_difference_ends_when_the_cache_catches_up() {
         let still = |before: [&[(&str, &str, u64)]; 2], after: [&[(&str, &str, u64)]; 2]| {
             let [ours, theirs] = before.map(rows);
-            let found = ours.differences(&theirs);
-            assert_eq!(found.len(), 1);
+            let differences = ours.differences(&theirs);
+            assert_eq!(differences.len(), 1);
             let [ours, theirs] = after.map(rows);
-            found[0].is_still(&ours, &theirs)
+            differences[0].is_still(&ours, &theirs)
         };
         let (old, new, newest) = (&[("a", "1", 1)], &[("a", "1", 2)], &[("a", "1", 3)]);
-        // kubewarm's store has the version of the first read of the API server, and the API server has a newer
-        // version.
+        // kubewarm's store has the version of the first read of the API server, and the API server
+        // has a newer version.
         assert!(!still([old, new], [new, newest]));
         assert!(still([old, new], [old, newest]));
         assert!(still([old, new], [newest, new]), "the cache is newer than the API server");
@@ -207,11 +211,11 @@ mod tests {
 
     #[test]
     fn an_object_is_one_row_and_needs_a_version() {
-        let one =
+        let pod =
             r#"{"kind": "Pod", "metadata": {"name": "x", "uid": "u", "resourceVersion": "7"}}"#;
-        let found = ResponseObjects::new(serde_json::from_str(one).unwrap()).unwrap();
-        assert_eq!((found.count(), &*found.version), (1, "7"));
-        let bad = one.replace('7', "");
+        let objects = ResponseObjects::new(serde_json::from_str(pod).unwrap()).unwrap();
+        assert_eq!((objects.count(), &*objects.version), (1, "7"));
+        let bad = pod.replace('7', "");
         assert!(ResponseObjects::new(serde_json::from_str(&bad).unwrap()).is_err());
     }
 }

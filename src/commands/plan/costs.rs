@@ -1,11 +1,11 @@
-//! The estimated costs of a profile, and their output as text and JSON.
+//! The forecast of the costs of a profile, and its output as text and JSON.
 
 use super::super::{
     profile_readiness::title,
     report::{CommandExitCode, ReportRow, ReportSection},
     text::{grouped, length},
 };
-use crate::forecast::CostEstimate;
+use crate::forecast::CostForecast;
 use kubewarm_api::{
     model::ProfileRef,
     v1alpha1::{PlanCertainty, mebibytes},
@@ -13,7 +13,8 @@ use kubewarm_api::{
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// A cost, and whether the number is an estimate or a lower bound. `None` means that the cost is unknown.
+/// One forecast cost, and whether the number is an estimate or a lower bound. `None` means that the
+/// cost is unknown.
 pub(super) type CostAmount = Option<(u64, PlanCertainty)>;
 
 fn written(amount: CostAmount, write: impl Fn(u64) -> String) -> String {
@@ -26,7 +27,7 @@ fn written(amount: CostAmount, write: impl Fn(u64) -> String) -> String {
 
 /// The costs of a target or a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PlanCosts {
+pub(super) struct ForecastCosts {
     pub(super) informers: CostAmount,
     pub(super) objects: CostAmount,
     pub(super) bytes: CostAmount,
@@ -39,21 +40,21 @@ pub(super) struct PlanCosts {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ProfilePlan {
+pub(super) struct ForecastReport {
     pub(super) name: String,
     pub(super) namespace: String,
-    pub(super) targets: Vec<(Arc<str>, PlanCosts)>,
-    pub(super) total: PlanCosts,
-    /// Reasons why the profile would not become ready.
+    pub(super) targets: Vec<(Arc<str>, ForecastCosts)>,
+    pub(super) total: ForecastCosts,
+    /// Reasons why the profile would not become ready, such as missing permissions.
     pub(super) faults: Vec<String>,
-    /// Remarks on the numbers.
+    /// Remarks on the numbers, such as why a number is only a lower bound.
     pub(super) notes: Vec<String>,
 }
 
-impl PlanCosts {
-    /// Returns the costs that `figures`, an estimate from a sample of the cluster, contains. `missing` is the number
-    /// of missing permissions.
-    pub(super) fn of(figures: &CostEstimate, missing: CostAmount) -> Self {
+impl ForecastCosts {
+    /// Returns the costs that `figures`, a forecast from a sample of the cluster, contains.
+    /// `missing` is the number of missing permissions.
+    pub(super) fn of(figures: &CostForecast, missing: CostAmount) -> Self {
         let amount = |number| Some((number, figures.certainty));
         Self {
             informers: Some((
@@ -100,17 +101,22 @@ impl PlanCosts {
 
 const HEAD: [&str; 6] = ["INFORMERS", "OBJECTS", "MEMORY", "REQUESTS", "TIME", "MISSING"];
 
-impl ProfilePlan {
-    /// Returns an estimate of `profile` without numbers.
+impl ForecastReport {
+    /// Returns a forecast of `profile` in which all costs are still unknown.
     pub(super) fn of(profile: &ProfileRef) -> Self {
         let ProfileRef { name, namespace } = profile;
         Self { name: name.to_string(), namespace: namespace.to_string(), ..Self::default() }
     }
 
-    /// Returns `Bad` if the profile's identity lacks a permission or `faults` is not empty, else `Good`.
+    /// Returns `Bad` if the profile's identity lacks a permission or `faults` is not empty, else
+    /// `Good`.
     pub(super) fn verdict(&self) -> CommandExitCode {
-        let some = matches!(self.total.missing, Some((1.., _)));
-        if some || !self.faults.is_empty() { CommandExitCode::Bad } else { CommandExitCode::Good }
+        let has_missing = matches!(self.total.missing, Some((1.., _)));
+        if has_missing || !self.faults.is_empty() {
+            CommandExitCode::Bad
+        } else {
+            CommandExitCode::Good
+        }
     }
 
     pub(super) fn section(&self) -> ReportSection {
@@ -123,7 +129,8 @@ impl ProfilePlan {
         ReportSection::new(title(&self.name, &self.namespace), rows)
     }
 
-    /// Returns the estimate as JSON, with sizes in bytes and times in milliseconds. Unknown numbers are null.
+    /// Returns the forecast as JSON, with sizes in bytes and times in milliseconds. Unknown numbers
+    /// are null.
     pub(super) fn json(&self) -> Value {
         let targets = self.targets.iter().map(|(name, costs)| {
             let mut value = costs.json();
@@ -150,8 +157,8 @@ mod tests {
         *,
     };
 
-    fn outlook() -> ProfilePlan {
-        let known = PlanCosts {
+    fn forecast() -> ForecastReport {
+        let known = ForecastCosts {
             informers: Some((2, PlanCertainty::Estimate)),
             objects: Some((12_345, PlanCertainty::Estimate)),
             bytes: Some((3 << 20, PlanCertainty::Estimate)),
@@ -159,11 +166,11 @@ mod tests {
             millis: Some((2_400, PlanCertainty::Estimate)),
             missing: Some((0, PlanCertainty::Estimate)),
         };
-        ProfilePlan {
+        ForecastReport {
             name: "checkout".to_owned(),
             namespace: "shop".to_owned(),
-            targets: vec![("pods".into(), known), ("deployments".into(), PlanCosts::default())],
-            total: PlanCosts { objects: Some((12_345, PlanCertainty::LowerBound)), ..known },
+            targets: vec![("pods".into(), known), ("deployments".into(), ForecastCosts::default())],
+            total: ForecastCosts { objects: Some((12_345, PlanCertainty::LowerBound)), ..known },
             faults: vec!["no\u{1b}[2J".to_owned()],
             notes: vec!["only a cluster knows".to_owned()],
         }
@@ -172,7 +179,7 @@ mod tests {
     #[test]
     fn columns_are_aligned_and_lower_bounds_are_marked() {
         let report =
-            CommandReport { sections: vec![outlook().section()], ..CommandReport::default() };
+            CommandReport { sections: vec![forecast().section()], ..CommandReport::default() };
         let format = ReportFormat::Text(TerminalLayout::default());
         assert_eq!(
             render(&report, format).unwrap(),
@@ -189,7 +196,7 @@ mod tests {
 
     #[test]
     fn json_has_numbers_and_nulls() {
-        let json = outlook().json();
+        let json = forecast().json();
         assert_eq!(json["targets"][0]["bytes"], 3 << 20);
         assert_eq!(json["targets"][1]["objects"], Value::Null);
         assert_eq!(json["total"]["isLowerBound"], true);

@@ -1,4 +1,4 @@
-//! Estimates the costs of a profile from a sample of the cluster's objects.
+//! Forecasts the costs of a profile from a sample of the cluster's objects.
 
 use super::{
     super::{
@@ -7,12 +7,12 @@ use super::{
         rbac::namespaces,
         text::place,
     },
-    costs::{CostAmount, PlanCosts, ProfilePlan},
+    costs::{CostAmount, ForecastCosts, ForecastReport},
 };
 use crate::{
     access::attributes,
     controller,
-    forecast::{CostSurveyor, accepted},
+    forecast::{ForecastSampler, accepted},
 };
 use kube::Client;
 use kubewarm_api::{
@@ -31,16 +31,17 @@ use std::{
     time::Duration,
 };
 
-/// Pause between two requests that read the sample of the cluster's objects. It limits the sample to 20 requests per
-/// second.
+/// Pause between two requests that read the sample of the cluster's objects. It limits the sample
+/// to 20 requests per second.
 const REQUEST_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum number of access reviews per profile.
+/// Maximum number of access reviews per profile, so that a large profile does not load the API
+/// server.
 const REVIEWS: usize = 512;
 /// Maximum number of output rows that name missing permissions.
 const MAX_NAMED: usize = 16;
 
-/// Returns the user's own client for every identity with which a profile reads. A sample of the cluster therefore
-/// contains only objects that the user can read.
+/// Returns the client of the user who runs the command for every identity with which a profile
+/// reads. A sample of the cluster therefore contains only objects that this user can read.
 struct SingleClientProvider(Arc<Client>);
 
 impl ClientProvider for SingleClientProvider {
@@ -55,7 +56,7 @@ type RequiredAccess = (GroupResource, InformerScope, LabelSelector, FieldSelecto
 pub(super) struct LiveCluster {
     client: Client,
     served: Arc<ServedResources>,
-    surveyor: CostSurveyor,
+    sampler: ForecastSampler,
 }
 
 impl LiveCluster {
@@ -64,63 +65,65 @@ impl LiveCluster {
         let client = connection.client();
         let served = served(client.clone()).await.map_err(CommandError::of_discovery)?;
         let caller = Arc::new(SingleClientProvider(Arc::new(connection.informer_client())));
-        let surveyor = CostSurveyor::new(caller, REQUEST_PAUSE, NamespaceBuckets::default())
+        let sampler = ForecastSampler::new(caller, REQUEST_PAUSE, NamespaceBuckets::default())
             .without_access_checks();
-        Ok(Self { client, served, surveyor })
+        Ok(Self { client, served, sampler })
     }
 
-    /// Samples the objects that the operator would store for `profile`, and reviews the permissions of `reader`.
-    pub(super) async fn outlook(
+    /// Forecasts the costs of `profile` from a sample of the objects that the operator would store.
+    /// Also finds the permissions that `reader` lacks, by access reviews.
+    pub(super) async fn forecast(
         &self,
         profile: &ValidatedProfile,
         operator: &OperatorScope,
         lists: ListPolicy,
         reader: &Subject,
-    ) -> Result<ProfilePlan, CommandError> {
-        let mut outlook = ProfilePlan::of(&profile.profile);
-        let found = match namespaces(&self.client, profile).await {
-            Ok(found) => found,
+    ) -> Result<ForecastReport, CommandError> {
+        let mut report = ForecastReport::of(&profile.profile);
+        let namespaces = match namespaces(&self.client, profile).await {
+            Ok(namespaces) => namespaces,
             Err(CommandError::Refused { message, code: 403, .. }) => {
-                outlook.notes.push(format!("you may not list namespaces: {message}"));
+                report.notes.push(format!("you may not list namespaces: {message}"));
                 NamespacesBySelector::new()
             }
             Err(error) => return Err(error),
         };
-        let declared = controller::outlook(profile, operator, &self.served, &found, lists);
+        let resolved =
+            controller::resolve_for_forecast(profile, operator, &self.served, &namespaces, lists);
         let refusals =
-            declared.targets.iter().filter_map(|it| it.resolved.as_ref()?.as_ref().err());
-        outlook.faults.extend(refusals.map(|refusal| refusal.message.clone()));
-        let forecast = self.surveyor.survey(&declared).await;
-        outlook.notes.extend(forecast.caveats);
-        let reviewed = self.review(&declared, reader, &mut outlook).await;
+            resolved.targets.iter().filter_map(|target| target.resolved.as_ref()?.as_ref().err());
+        report.faults.extend(refusals.map(|refusal| refusal.message.clone()));
+        let forecast = self.sampler.forecast(&resolved).await;
+        report.notes.extend(forecast.caveats);
+        let reviewed = self.review(&resolved, reader, &mut report).await;
 
         let open = |name: &str| {
             profile.targets.iter().any(|target| {
                 let TargetScope::NamespaceSelector(labels) = &target.scope else { return false };
-                *target.name == *name && !found.contains_key(labels)
+                *target.name == *name && !namespaces.contains_key(labels)
             })
         };
-        for (target, (name, figures)) in accepted(&declared).zip(&forecast.targets) {
+        for (target, (name, figures)) in accepted(&resolved).zip(&forecast.targets) {
             let keys = target.all_informers().map(|informer| &informer.key);
-            let costs = PlanCosts::of(figures, reviewed.missing(keys));
-            let costs = if open(name) { PlanCosts::default() } else { costs };
-            outlook.targets.push((Arc::clone(name), costs));
+            let costs = ForecastCosts::of(figures, reviewed.missing(keys));
+            let costs = if open(name) { ForecastCosts::default() } else { costs };
+            report.targets.push((Arc::clone(name), costs));
         }
         let mut total = forecast.total;
-        if accepted(&declared).any(|target| open(&target.name)) {
+        if accepted(&resolved).any(|target| open(&target.name)) {
             total.certainty = PlanCertainty::LowerBound;
         }
-        outlook.total = PlanCosts::of(&total, reviewed.missing(keys(&declared)));
-        Ok(outlook)
+        report.total = ForecastCosts::of(&total, reviewed.missing(keys(&resolved)));
+        Ok(report)
     }
 
-    /// Checks the permissions of `reader` with access reviews, and adds the missing permissions to the faults of
-    /// `outlook`.
+    /// Checks the permissions of `reader` with access reviews, and adds the missing permissions to
+    /// the faults of `report`.
     async fn review(
         &self,
         profile: &ResolvedProfile,
         reader: &Subject,
-        outlook: &mut ProfilePlan,
+        report: &mut ForecastReport,
     ) -> AccessReviewResults {
         let mut reviewed = AccessReviewResults::default();
         for key in keys(profile) {
@@ -130,17 +133,17 @@ impl LiveCluster {
                     continue;
                 }
                 if reviewed.answers.len() == REVIEWS {
-                    outlook
+                    report
                         .notes
                         .push(format!("only the first {REVIEWS} permissions were reviewed"));
                     return reviewed;
                 }
                 match is_permitted(&self.client, reader, attributes(key, verb)).await {
-                    Ok(allowed) => {
-                        reviewed.answers.insert(need, allowed);
+                    Ok(is_allowed) => {
+                        reviewed.answers.insert(need, is_allowed);
                     }
                     Err(fault) => {
-                        outlook.notes.push(format!(
+                        report.notes.push(format!(
                             "cannot review the permissions of {reader}: {fault}; apply the profile \
                              with mode: Plan, and kubewarm reviews them"
                         ));
@@ -149,31 +152,32 @@ impl LiveCluster {
                 }
             }
         }
-        outlook.faults.extend(reviewed.lines(reader));
+        report.faults.extend(reviewed.lines(reader));
         reviewed
     }
 }
 
-/// Returns the keys of the informers of all targets, including the informers that watch Namespaces for a namespace
-/// selector.
+/// Returns the keys of the informers of all targets, including the informers that watch Namespaces
+/// for a namespace selector.
 fn keys(profile: &ResolvedProfile) -> impl Iterator<Item = &InformerKey> {
     accepted(profile).flat_map(ResolvedTarget::all_informers).map(|informer| &informer.key)
 }
 
 fn need(key: &InformerKey, verb: Verb) -> RequiredAccess {
-    let of = key.resource.group_resource().clone();
-    (of, key.scope.clone(), key.labels.clone(), key.fields.clone(), verb)
+    let resource = key.resource.group_resource().clone();
+    (resource, key.scope.clone(), key.labels.clone(), key.fields.clone(), verb)
 }
 
-/// Results of the access reviews, at most [`REVIEWS`].
+/// Results of the access reviews of one profile's permissions, at most [`REVIEWS`].
 #[derive(Debug, Default)]
 struct AccessReviewResults {
     answers: BTreeMap<RequiredAccess, bool>,
 }
 
 impl AccessReviewResults {
-    /// Returns the number of permissions that the informers `keys` lack, counted per verb, resource and namespace. If
-    /// access reviews are missing for some informers, the number is a lower bound or unknown.
+    /// Returns the number of permissions that the informers `keys` lack, counted per verb, resource
+    /// and namespace. If access reviews are missing for some informers, the number is a lower bound
+    /// or unknown.
     fn missing<'a>(&self, keys: impl Iterator<Item = &'a InformerKey>) -> CostAmount {
         let mut missing = BTreeSet::new();
         let mut is_all = true;
@@ -182,8 +186,8 @@ impl AccessReviewResults {
                 match self.answers.get(&need(key, verb)) {
                     Some(true) => {}
                     Some(false) => {
-                        let of = key.resource.group_resource();
-                        missing.insert((of, key.scope.namespace(), verb));
+                        let resource = key.resource.group_resource();
+                        missing.insert((resource, key.scope.namespace(), verb));
                     }
                     None => is_all = false,
                 }
@@ -197,22 +201,25 @@ impl AccessReviewResults {
         }
     }
 
-    /// Returns a line for each resource and namespace on which `reader` lacks permissions, at most 16 lines.
+    /// Returns a line for each resource and namespace on which `reader` lacks permissions, at most
+    /// 16 lines.
     fn lines(&self, reader: &Subject) -> Vec<String> {
         let mut verbs = BTreeMap::<_, BTreeSet<&str>>::new();
-        for ((of, extent, _, _, verb), _) in self.answers.iter().filter(|(_, allowed)| !**allowed) {
-            verbs.entry((of, extent.namespace())).or_default().insert(verb.as_str());
+        for ((resource, scope, _, _, verb), _) in
+            self.answers.iter().filter(|(_, is_allowed)| !**is_allowed)
+        {
+            verbs.entry((resource, scope.namespace())).or_default().insert(verb.as_str());
         }
-        let more = verbs.len().saturating_sub(MAX_NAMED);
+        let rest = verbs.len().saturating_sub(MAX_NAMED);
         let line =
-            |((of, namespace), verbs): (&(&GroupResource, Option<&str>), &BTreeSet<&str>)| {
+            |((resource, namespace), verbs): (&(&GroupResource, Option<&str>), &BTreeSet<&str>)| {
                 let verbs: Vec<_> = verbs.iter().copied().collect();
                 let (verbs, place) = (verbs.join(", "), place(*namespace));
-                format!("{reader} may not {verbs} {of} in {place}")
+                format!("{reader} may not {verbs} {resource} in {place}")
             };
         let mut lines: Vec<_> = verbs.iter().take(MAX_NAMED).map(line).collect();
-        if more > 0 {
-            lines.push(format!("and {more} more; kubewarm rbac prints what to grant"));
+        if rest > 0 {
+            lines.push(format!("and {rest} more; kubewarm rbac prints what to grant"));
         }
         lines
     }

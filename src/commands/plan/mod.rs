@@ -1,14 +1,14 @@
-//! The command `plan` estimates what profiles cost and which permissions they lack.
+//! The command `plan` forecasts what profiles cost and which permissions they lack.
 
 mod costs;
 mod live;
 mod offline;
 mod reported;
 
-use self::{costs::ProfilePlan, live::LiveCluster};
+use self::{costs::ForecastReport, live::LiveCluster};
 use super::{
     CommandError,
-    operator_settings::{OperatorSettings, lists, unreadable},
+    operator_installation::{OperatorInstallation, lists, unreadable},
     output::OutputArgs,
     print::show,
     profile_documents::ProfileDocument,
@@ -36,13 +36,13 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub spec: ProfileSourceArgs,
 
-    /// Sample the cluster, also for a file and for a profile in mode Plan. Without the flag, the estimate of a profile
-    /// in mode Plan comes from its status.
+    /// Sample the cluster, also for a file and for a profile in mode Plan. Without the flag, the
+    /// estimate of a profile in mode Plan comes from its status.
     #[arg(long)]
     pub live: bool,
 
-    /// Subject whose permissions are reviewed: system:serviceaccount:NAMESPACE:NAME, a user name or group:NAME
-    /// [default: the profile's ServiceAccount, else the operator's].
+    /// Subject whose permissions are reviewed: system:serviceaccount:NAMESPACE:NAME, a user name or
+    /// group:NAME [default: the profile's ServiceAccount, else the operator's].
     #[arg(long, value_parser = subject)]
     pub subject: Option<Subject>,
 
@@ -50,14 +50,15 @@ pub struct PlanArgs {
     pub output: OutputArgs,
 }
 
-/// Prints the estimated costs of a profile in the cluster, or of the profiles in a file.
+/// Prints the forecast of the costs of a profile in the cluster, or of the profiles in a file.
 ///
-/// For a file without `--live`, estimates the costs from the spec alone. For a profile in mode Plan without `--live`,
-/// prints the estimate from its status. In all other cases, samples the cluster.
+/// For a file without `--live`, forecasts the costs from the spec alone. For a profile in mode Plan
+/// without `--live`, prints the forecast from its status. In all other cases, samples the cluster.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the file or the cluster cannot be read, or if a profile is missing or invalid.
+/// [`CommandError`] if the file or the cluster cannot be read, or if a profile is missing or
+/// invalid.
 ///
 /// # Cost
 ///
@@ -65,42 +66,43 @@ pub struct PlanArgs {
 pub async fn plan(args: &PlanArgs) -> Result<CommandExitCode, CommandError> {
     let (settings, deployments) = if args.spec.name.is_some() || args.live {
         let client = args.spec.connection.connect()?.client();
-        OperatorSettings::discover(&client, &args.spec.operator).await?
+        OperatorInstallation::discover(&client, &args.spec.operator).await?
     } else {
-        (OperatorSettings::of_flags(&args.spec.operator), Vec::new())
+        (OperatorInstallation::of_flags(&args.spec.operator), Vec::new())
     };
     let operator = settings.scope();
     let cluster = OnceCell::new();
-    let (mut outlooks, mut names) = (Vec::new(), Vec::new());
+    let (mut forecasts, mut names) = (Vec::new(), Vec::new());
     for ProfileDocument { at, profile } in args.spec.read().await? {
         let refused = |error| CommandError::unusable(&at, error);
         let checked = args.spec.check(profile.clone(), &operator).map_err(refused)?;
-        let has_reported_plan = args.spec.name.is_some() && profile.spec.mode == ProfileMode::Plan;
-        let outlook = match &args.spec.file {
+        let has_reported_forecast =
+            args.spec.name.is_some() && profile.spec.mode == ProfileMode::Plan;
+        let forecast = match &args.spec.file {
             Some(file) if !args.live => {
                 let namespace = args.spec.operator.operator_namespace.shown();
                 let file = file.display().to_string();
-                offline::outlook(&checked, &operator, namespace, &file).map_err(refused)?
+                offline::forecast(&checked, &operator, namespace, &file).map_err(refused)?
             }
-            _ if has_reported_plan && !args.live => reported::outlook(&profile)?,
+            _ if has_reported_forecast && !args.live => reported::forecast(&profile)?,
             _ => {
                 let connect = || LiveCluster::connect(&args.spec.connection);
                 let cluster = cluster.get_or_try_init(connect).await?;
                 let reader = reader(&checked, args, &settings);
                 let lists = lists(&deployments)
                     .map_err(|reason| unreadable(&settings.namespace, &reason))?;
-                cluster.outlook(&checked, &operator, lists, &reader).await?
+                cluster.forecast(&checked, &operator, lists, &reader).await?
             }
         };
-        outlooks.push(outlook);
+        forecasts.push(forecast);
         names.push(object_name(&profile));
     }
-    let mut data: Vec<_> = outlooks.iter().map(ProfilePlan::json).collect();
+    let mut data: Vec<_> = forecasts.iter().map(ForecastReport::json).collect();
     let report = CommandReport {
-        sections: outlooks.iter().map(ProfilePlan::section).collect(),
-        verdict: outlooks.iter().map(ProfilePlan::verdict).max().unwrap_or_default(),
+        sections: forecasts.iter().map(ForecastReport::section).collect(),
+        verdict: forecasts.iter().map(ForecastReport::verdict).max().unwrap_or_default(),
         data: match data.pop() {
-            Some(one) if args.spec.name.is_some() => one,
+            Some(document) if args.spec.name.is_some() => document,
             last => data.into_iter().chain(last).collect(),
         },
         names: Some(names),
@@ -108,9 +110,9 @@ pub async fn plan(args: &PlanArgs) -> Result<CommandExitCode, CommandError> {
     show(&report, args.output.format)
 }
 
-/// Returns the subject whose permissions `plan` checks: the value of `--subject`, or else the identity with which the
-/// profile reads.
-fn reader(profile: &ValidatedProfile, args: &PlanArgs, settings: &OperatorSettings) -> Subject {
+/// Returns the subject whose permissions `plan` checks: the value of `--subject`, or else the
+/// identity with which the profile reads.
+fn reader(profile: &ValidatedProfile, args: &PlanArgs, settings: &OperatorInstallation) -> Subject {
     args.subject.clone().unwrap_or_else(|| match profile.identity() {
         Identity::Operator => settings.subject(),
         Identity::ServiceAccount { namespace, name } => Subject::ServiceAccount { namespace, name },

@@ -1,8 +1,8 @@
-//! Estimates the costs of a profile from its spec, without a cluster.
+//! Forecasts the costs of a profile from its spec, without a cluster.
 
 use super::{
     super::error::CommandErrorSource,
-    costs::{PlanCosts, ProfilePlan},
+    costs::{ForecastCosts, ForecastReport},
 };
 use kubewarm_api::{
     manifests::{NamespacesBySelector, ProfilePermissions},
@@ -11,37 +11,39 @@ use kubewarm_api::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Returns the number of informers, a lower bound of requests, and the number of needed permissions. `namespace` is the
-/// operator namespace in the command that the output suggests, and `file` is the path.
+/// Forecasts what warming the profile costs: the number of informers, the least number of requests
+/// to the API server, and the number of needed permissions. The output suggests a command, with
+/// the operator namespace `namespace` and the profile's file `file`.
 ///
 /// # Errors
 ///
 /// An error if a role name of the profile is too long.
-pub(super) fn outlook(
+pub(super) fn forecast(
     profile: &ValidatedProfile,
     operator: &OperatorScope,
     namespace: &str,
     file: &str,
-) -> Result<ProfilePlan, CommandErrorSource> {
-    let mut outlook = ProfilePlan::of(&profile.profile);
+) -> Result<ForecastReport, CommandErrorSource> {
+    let mut report = ForecastReport::of(&profile.profile);
     let mut all = BTreeSet::new();
     let mut open = Vec::new();
     for target in &profile.targets {
-        let Some(extents) = target.scope.informer_scopes(&profile.profile.namespace) else {
+        let Some(scopes) = target.scope.informer_scopes(&profile.profile.namespace) else {
             open.push(&*target.name);
-            outlook.targets.push((Arc::clone(&target.name), PlanCosts::default()));
+            report.targets.push((Arc::clone(&target.name), ForecastCosts::default()));
             continue;
         };
-        let count = u64::try_from(extents.len()).unwrap_or(u64::MAX);
+        let count = u64::try_from(scopes.len()).unwrap_or(u64::MAX);
         let (informers, requests) =
             (Some((count, PlanCertainty::Estimate)), Some((count, PlanCertainty::LowerBound)));
-        let costs = PlanCosts { informers, requests, ..PlanCosts::default() };
-        outlook.targets.push((Arc::clone(&target.name), costs));
-        // Two targets share an informer if these fields of the targets and the `extent` (one namespace or the whole
-        // cluster) are equal.
-        let ValidatedTarget { of, version, labels, fields, projection, secret_data, .. } = target;
-        let informer = |extent| (of, version, labels, fields, projection, secret_data, extent);
-        all.extend(extents.into_iter().map(informer));
+        let costs = ForecastCosts { informers, requests, ..ForecastCosts::default() };
+        report.targets.push((Arc::clone(&target.name), costs));
+        // Two targets share an informer if these fields of the targets and the `scope` (one
+        // namespace or the whole cluster) are equal.
+        let ValidatedTarget { resource, version, labels, fields, projection, secret_data, .. } =
+            target;
+        let informer = |scope| (resource, version, labels, fields, projection, secret_data, scope);
+        all.extend(scopes.into_iter().map(informer));
     }
     let count = u64::try_from(all.len()).unwrap_or(u64::MAX);
     let informers = if open.is_empty() {
@@ -49,29 +51,30 @@ pub(super) fn outlook(
     } else {
         Some((count, PlanCertainty::LowerBound))
     };
-    outlook.total = PlanCosts {
+    report.total = ForecastCosts {
         informers,
         requests: Some((count, PlanCertainty::LowerBound)),
-        ..PlanCosts::default()
+        ..ForecastCosts::default()
     };
     if !open.is_empty() {
         let open = open.join(", ");
-        outlook.notes.push(format!("without a cluster, the namespaces of {open} are unknown"));
+        report.notes.push(format!("without a cluster, the namespaces of {open} are unknown"));
     }
-    outlook.notes.push(
+    report.notes.push(
         "without a cluster, objects, memory, requests for pages, time and missing permissions are unknown: \
          pass --live, or apply the profile with mode: Plan"
             .to_owned(),
     );
     let needed = needed(profile, operator)?;
-    outlook.notes.push(format!(
+    report.notes.push(format!(
         "{needed} permissions are needed{}; kubewarm rbac -f {file} --operator-namespace {namespace} prints them",
         if open.is_empty() { "" } else { ", not counting those" }
     ));
-    Ok(outlook)
+    Ok(report)
 }
 
-/// Returns the number of permissions that the profile needs, one per verb, resource and namespace.
+/// Returns the number of permissions that the profile's RBAC manifests grant, one per verb,
+/// resource and namespace.
 fn needed(
     profile: &ValidatedProfile,
     operator: &OperatorScope,
@@ -94,7 +97,7 @@ mod tests {
     use kubewarm_api::model::WatchedNamespaces;
     use serde_json::json;
 
-    fn of(targets: &serde_json::Value) -> ProfilePlan {
+    fn forecast_of(targets: &serde_json::Value) -> ForecastReport {
         let profile = json!({
             "apiVersion": "kubewarm.io/v1alpha1",
             "kind": "CacheProfile",
@@ -105,7 +108,7 @@ mod tests {
         let operator =
             OperatorScope { namespace: "ops".into(), watched: WatchedNamespaces::default() };
         let profile = ValidatedProfile::parse(&profile).unwrap();
-        outlook(&profile, &operator, "NAMESPACE", "p.yaml").unwrap()
+        forecast(&profile, &operator, "NAMESPACE", "p.yaml").unwrap()
     }
 
     #[test]
@@ -113,16 +116,16 @@ mod tests {
         let pods = |name: &str, scope: &serde_json::Value| json!({"name": name, "resource": "pods", "scope": scope});
         let here = json!({"type": "OwnNamespace"});
         let both = json!({"type": "Namespaces", "namespaces": ["shop", "b"]});
-        let outlook = of(&json!([pods("one", &here), pods("two", &both)]));
-        let informers: Vec<_> = outlook.targets.iter().map(|(_, costs)| costs.informers).collect();
+        let report = forecast_of(&json!([pods("one", &here), pods("two", &both)]));
+        let informers: Vec<_> = report.targets.iter().map(|(_, costs)| costs.informers).collect();
         assert_eq!(
             informers,
             [Some((1, PlanCertainty::Estimate)), Some((2, PlanCertainty::Estimate))]
         );
-        assert_eq!(outlook.total.informers, Some((2, PlanCertainty::Estimate)));
-        assert_eq!(outlook.total.requests, Some((2, PlanCertainty::LowerBound)));
-        assert_eq!(outlook.total.objects, None);
-        let notes = outlook.notes.join("\n");
+        assert_eq!(report.total.informers, Some((2, PlanCertainty::Estimate)));
+        assert_eq!(report.total.requests, Some((2, PlanCertainty::LowerBound)));
+        assert_eq!(report.total.objects, None);
+        let notes = report.notes.join("\n");
         // The 5 permissions are list and watch in two namespaces, and get on the namespace b.
         let expected = "5 permissions are needed; kubewarm rbac -f p.yaml --operator-namespace NAMESPACE prints";
         assert!(notes.contains(expected), "{notes}");
@@ -132,10 +135,10 @@ mod tests {
     fn the_costs_of_a_namespace_selector_are_unknown() {
         let labels = json!({"matchLabels": {"shop": "yes"}});
         let scope = json!({"type": "NamespaceSelector", "namespaceSelector": labels});
-        let outlook = of(&json!([{"name": "found", "resource": "pods", "scope": scope}]));
-        assert_eq!(outlook.targets[0].1, PlanCosts::default());
-        assert_eq!(outlook.total.informers, Some((0, PlanCertainty::LowerBound)));
-        let notes = outlook.notes.join("\n");
+        let report = forecast_of(&json!([{"name": "found", "resource": "pods", "scope": scope}]));
+        assert_eq!(report.targets[0].1, ForecastCosts::default());
+        assert_eq!(report.total.informers, Some((0, PlanCertainty::LowerBound)));
+        let notes = report.notes.join("\n");
         assert!(notes.contains("the namespaces of found are unknown"), "{notes}");
     }
 }

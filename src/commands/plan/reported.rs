@@ -1,32 +1,32 @@
-//! The estimate that the operator has written to the status of a profile in mode Plan.
+//! The forecast that the operator has written to the status of a profile in mode Plan.
 
 use super::{
     super::{
         CommandError,
         profile_readiness::{condition, name, name_and_namespace},
     },
-    costs::{PlanCosts, ProfilePlan},
+    costs::{ForecastCosts, ForecastReport},
 };
 use kubewarm_api::{
     model::parse_quantity,
     v1alpha1::{CacheProfile, PlanCertainty, PlanStatus},
 };
 
-/// Returns the estimate in the status of `profile`.
+/// Returns the forecast in the status of `profile`.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the status has no estimate of the newest generation.
-pub(super) fn outlook(profile: &CacheProfile) -> Result<ProfilePlan, CommandError> {
-    let found = profile.status.as_ref().and_then(|status| {
+/// [`CommandError`] if the status has no forecast of the newest generation.
+pub(super) fn forecast(profile: &CacheProfile) -> Result<ForecastReport, CommandError> {
+    let plan = profile.status.as_ref().and_then(|status| {
         let is_current = status.observed_generation == profile.metadata.generation;
         Some((status.plan.as_ref().filter(|_| is_current)?, &status.conditions))
     });
-    let Some((plan, conditions)) = found else { return Err(no_forecast(profile)) };
+    let Some((plan, conditions)) = plan else { return Err(no_forecast(profile)) };
     let ready = condition(conditions, "Ready");
-    let (own, namespace) = name_and_namespace(profile);
-    Ok(ProfilePlan {
-        name: own.to_owned(),
+    let (name, namespace) = name_and_namespace(profile);
+    Ok(ForecastReport {
+        name: name.to_owned(),
         namespace: namespace.to_owned(),
         targets: Vec::new(),
         total: costs(plan),
@@ -43,7 +43,7 @@ fn no_forecast(profile: &CacheProfile) -> CommandError {
     ))
 }
 
-fn costs(plan: &PlanStatus) -> PlanCosts {
+fn costs(plan: &PlanStatus) -> ForecastCosts {
     let PlanStatus {
         informers,
         objects,
@@ -54,10 +54,11 @@ fn costs(plan: &PlanStatus) -> PlanCosts {
         certainty,
         time: _,
     } = plan;
-    // Older versions of the operator do not write the field `certainty`, so their numbers count as lower bounds.
+    // Older versions of the operator do not write the field `certainty`, so their numbers count as
+    // lower bounds.
     let certainty = certainty.unwrap_or(PlanCertainty::LowerBound);
     let count = |number: Option<i64>, certainty| Some((u64::try_from(number?).ok()?, certainty));
-    PlanCosts {
+    ForecastCosts {
         informers: count(informers.map(i64::from), PlanCertainty::Estimate),
         objects: count(*objects, certainty),
         bytes: memory.as_deref().and_then(parse_quantity).map(|bytes| (bytes, certainty)),
@@ -80,8 +81,8 @@ mod tests {
             missing_permissions: Some(0),
             ..PlanStatus::default()
         };
-        let of = |certainty| costs(&PlanStatus { certainty, ..plan.clone() });
-        let bound = of(Some(PlanCertainty::LowerBound));
+        let costs = |certainty| costs(&PlanStatus { certainty, ..plan.clone() });
+        let bound = costs(Some(PlanCertainty::LowerBound));
         assert_eq!(
             (bound.objects, bound.bytes),
             (Some((7, PlanCertainty::LowerBound)), Some((3 << 20, PlanCertainty::LowerBound)))
@@ -91,9 +92,12 @@ mod tests {
             (Some((1, PlanCertainty::Estimate)), Some((0, PlanCertainty::Estimate)))
         );
         assert_eq!((bound.requests, bound.millis), (None, None), "a missing number is unknown");
-        assert_eq!(of(Some(PlanCertainty::Estimate)).objects, Some((7, PlanCertainty::Estimate)));
         assert_eq!(
-            of(None).objects,
+            costs(Some(PlanCertainty::Estimate)).objects,
+            Some((7, PlanCertainty::Estimate))
+        );
+        assert_eq!(
+            costs(None).objects,
             Some((7, PlanCertainty::LowerBound)),
             "older versions do not write the certainty"
         );

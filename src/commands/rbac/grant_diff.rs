@@ -1,4 +1,5 @@
-//! Rows for the permissions that subjects would gain, lose or keep.
+//! Rows that compare subjects' permissions in the cluster with those after the user applies the
+//! manifests: permissions that the subjects gain, lose or keep.
 
 use super::super::{
     report::{ReportRow, RowMark},
@@ -13,18 +14,20 @@ use std::{
     fmt::Write as _,
 };
 
-/// The fields that all permissions of one output row have in common: mark and verb of the change, subject, namespace,
-/// object without name, binding, and whether the permission is elevated.
+/// The fields that all permissions of one output row have in common: mark and verb of the change,
+/// subject, namespace, object without name, binding, and whether the permission is elevated.
 type GrantRowKey<'a> =
     ((RowMark, &'static str), &'a Subject, Option<&'a str>, GrantResource, Option<&'a str>, bool);
 
-/// Returns one row per RBAC rule and subject. `elevated` contains the permissions that the elevated manifests grant,
-/// `named` the permissions that all manifests grant. If `named` does not contain a gained or kept permission, its row
-/// names the binding that grants it.
+/// Returns one row per RBAC rule and subject. `elevated` contains the permissions that the elevated
+/// manifests grant, `needed` the permissions that all manifests grant.
+///
+/// A subject can gain or keep a permission that `needed` does not contain. The row then names the
+/// binding that grants this permission, because the profile does not need the binding.
 pub(super) fn rows(
     change: &GrantDiff,
     elevated: &BTreeMap<Grant, String>,
-    named: &BTreeMap<Grant, String>,
+    needed: &BTreeMap<Grant, String>,
 ) -> Vec<ReportRow> {
     let mut verbs = BTreeMap::<(GrantRowKey<'_>, Option<&str>), BTreeSet<&str>>::new();
     let all = [
@@ -35,8 +38,8 @@ pub(super) fn rows(
     for (mark, grants) in all {
         for (grant, by) in grants {
             let (object, name) = without_name(&grant.object);
-            let is_named = mark.0 == RowMark::Loses || named.contains_key(grant);
-            let by = (!is_named).then_some(by.as_str());
+            let is_extra = mark.0 != RowMark::Loses && !needed.contains_key(grant);
+            let by = is_extra.then_some(by.as_str());
             let is_elevated = elevated.contains_key(grant) || is_wide(&object);
             let line = (mark, &grant.subject, grant.namespace.as_deref(), object, by, is_elevated);
             verbs.entry((line, name)).or_default().insert(&grant.verb);
@@ -64,11 +67,12 @@ fn without_name(object: &GrantResource) -> (GrantResource, Option<&str>) {
     (all, name.as_deref())
 }
 
-/// Whether `object` includes Secrets, or is a role whose rules kubewarm does not know.
+/// Whether the row for `object` must be marked as elevated: `object` includes Secrets, or is a role
+/// whose rules kubewarm does not know.
 fn is_wide(object: &GrantResource) -> bool {
     match object {
         GrantResource::Resource { resource, .. } => {
-            resource.split('/').next().is_some_and(|of| matches!(of, "secrets" | "*"))
+            resource.split('/').next().is_some_and(|plural| matches!(plural, "secrets" | "*"))
         }
         GrantResource::Url(_) => false,
         GrantResource::Role(_) | GrantResource::Rules(_) => true,

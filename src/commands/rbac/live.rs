@@ -18,16 +18,16 @@ use std::{collections::BTreeSet, sync::Arc};
 /// Maximum number of objects per page.
 const PAGE: u32 = 500;
 
-/// Returns the namespaces that match each namespace selector of `profile`. It omits namespaces in deletion, because no
-/// role can be created in them.
+/// Returns the namespaces that match each namespace selector of `profile`. It omits namespaces in
+/// deletion, because no role can be created in them.
 pub(in crate::commands) async fn namespaces(
     client: &Client,
     profile: &ValidatedProfile,
 ) -> Result<NamespacesBySelector, CommandError> {
-    let mut found = NamespacesBySelector::new();
+    let mut namespaces = NamespacesBySelector::new();
     for target in &profile.targets {
         let TargetScope::NamespaceSelector(selector) = &target.scope else { continue };
-        if found.contains_key(selector) {
+        if namespaces.contains_key(selector) {
             continue;
         }
         let query = ListParams::default().limit(PAGE).labels(&selector.to_string());
@@ -39,36 +39,58 @@ pub(in crate::commands) async fn namespaces(
         })
         .await
         .map_err(|error| CommandError::of_request("namespaces", error))?;
-        found.insert(selector.clone(), names);
+        namespaces.insert(selector.clone(), names);
     }
-    Ok(found)
+    Ok(namespaces)
 }
 
-/// Reads the profile's roles and bindings by their names, and all other bindings to these roles. The second value names
-/// the resources that the user cannot list.
+/// Lists roles and bindings. Returns the profile's own roles and bindings, whose names begin with
+/// `kubewarm:NAMESPACE:PROFILE`, and all other bindings to these roles.
 ///
-/// It lists in all namespaces, to find roles of an older spec and bindings by other users. Without that permission it
-/// lists in the namespaces of `wanted` and in the namespace of the profile.
+/// This function lists in all namespaces, to find roles of an older spec and bindings by other
+/// users. Without that permission it lists in the namespaces of `wanted` and in the namespace of
+/// the profile.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if the user cannot list in these namespaces either, or if a request fails.
+/// [`CommandError`] if a request fails. With [`DeniedList::Fail`], also if the user cannot list in
+/// these namespaces either.
 pub(super) async fn read(
     client: &Client,
     profile: &ProfileRef,
     wanted: &[RbacObject],
-) -> Result<(Vec<RbacObject>, Vec<String>), CommandError> {
+    on_denied: DeniedList,
+) -> Result<LiveRbac, CommandError> {
     let mut namespaces: BTreeSet<_> = wanted.iter().map(RbacObject::namespace).collect();
     namespaces.remove("");
     namespaces.insert(&profile.namespace);
     let is_cluster_wide = wanted.iter().any(|document| document.namespace().is_empty());
-    let (documents, unseen) = (Vec::new(), Vec::new());
-    let mut reader = RbacReader { client, profile, namespaces, is_cluster_wide, documents, unseen };
+    let live = LiveRbac::default();
+    let mut reader = RbacReader { client, profile, namespaces, is_cluster_wide, on_denied, live };
     reader.namespaced(&ApiResource::erase::<Role>(&())).await?;
     reader.namespaced(&ApiResource::erase::<RoleBinding>(&())).await?;
     reader.cluster_wide(&ApiResource::erase::<ClusterRole>(&())).await?;
     reader.cluster_wide(&ApiResource::erase::<ClusterRoleBinding>(&())).await?;
-    Ok((reader.documents, reader.unseen))
+    Ok(reader.live)
+}
+
+/// What to do if the user may not list what the manifests depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeniedList {
+    Fail,
+    Name,
+}
+
+/// The roles of a profile and all bindings to them, as far as the user may list.
+#[derive(Debug, Default)]
+pub(super) struct LiveRbac {
+    pub(super) documents: Vec<RbacObject>,
+    /// Resources that the user cannot list, and on which the manifests depend only if they once
+    /// had a wider scope.
+    pub(super) unseen: Vec<String>,
+    /// Resources that the user cannot list, although the manifests depend on them. Empty with
+    /// [`DeniedList::Fail`].
+    pub(super) denied: Vec<String>,
 }
 
 struct RbacReader<'a> {
@@ -76,15 +98,15 @@ struct RbacReader<'a> {
     profile: &'a ProfileRef,
     namespaces: BTreeSet<&'a str>,
     is_cluster_wide: bool,
-    documents: Vec<RbacObject>,
-    unseen: Vec<String>,
+    on_denied: DeniedList,
+    live: LiveRbac,
 }
 
 impl RbacReader<'_> {
-    async fn namespaced(&mut self, of: &ApiResource) -> Result<(), CommandError> {
-        let plural = of.plural.as_str();
-        let everywhere = Api::all_with(self.client.clone(), of);
-        match self.keep(&everywhere, &of.kind).await {
+    async fn namespaced(&mut self, resource: &ApiResource) -> Result<(), CommandError> {
+        let plural = resource.plural.as_str();
+        let everywhere = Api::all_with(self.client.clone(), resource);
+        match self.keep(&everywhere, &resource.kind).await {
             Err(error) if is_forbidden(&error) => {}
             listed => {
                 return listed
@@ -92,25 +114,44 @@ impl RbacReader<'_> {
             }
         }
         for namespace in self.namespaces.clone() {
-            let there = Api::namespaced_with(self.client.clone(), namespace, of);
-            let listed = self.keep(&there, &of.kind).await;
-            listed
-                .map_err(|error| CommandError::of_request(title(plural, Some(namespace)), error))?;
+            let there = Api::namespaced_with(self.client.clone(), namespace, resource);
+            let listed = self.keep(&there, &resource.kind).await;
+            self.allow(listed, title(plural, Some(namespace)))?;
         }
-        self.unseen.push(format!("{plural} of other namespaces"));
+        let others = format!("{plural} of other namespaces");
+        let can_bind = self.is_cluster_wide && resource.kind == "RoleBinding";
+        if can_bind && self.on_denied == DeniedList::Name {
+            // A RoleBinding of any namespace can bind the ClusterRole of the manifests.
+            self.live.denied.push(others);
+        } else {
+            self.live.unseen.push(others);
+        }
         Ok(())
     }
 
-    async fn cluster_wide(&mut self, of: &ApiResource) -> Result<(), CommandError> {
-        let all = Api::all_with(self.client.clone(), of);
-        match self.keep(&all, &of.kind).await {
-            Err(error) if is_forbidden(&error) && !self.is_cluster_wide => {
-                self.unseen.push(of.plural.clone());
+    /// Fails if `listed` failed, except with [`DeniedList::Name`] and a denied list.
+    fn allow(
+        &mut self,
+        listed: Result<(), kube::Error>,
+        title: String,
+    ) -> Result<(), CommandError> {
+        match listed {
+            Err(error) if is_forbidden(&error) && self.on_denied == DeniedList::Name => {
+                self.live.denied.push(title);
                 Ok(())
             }
-            listed => {
-                listed.map_err(|error| CommandError::of_request(title(&of.plural, None), error))
+            listed => listed.map_err(|error| CommandError::of_request(title, error)),
+        }
+    }
+
+    async fn cluster_wide(&mut self, resource: &ApiResource) -> Result<(), CommandError> {
+        let all = Api::all_with(self.client.clone(), resource);
+        match self.keep(&all, &resource.kind).await {
+            Err(error) if is_forbidden(&error) && !self.is_cluster_wide => {
+                self.live.unseen.push(resource.plural.clone());
+                Ok(())
             }
+            listed => self.allow(listed, title(&resource.plural, None)),
         }
     }
 
@@ -118,7 +159,9 @@ impl RbacReader<'_> {
         let mut malformed = None;
         pages(api, ListParams::default().limit(PAGE), |object| {
             match RbacObject::from_list_item(kind, object) {
-                Ok(document) if is_ours(&document, self.profile) => self.documents.push(document),
+                Ok(document) if is_ours(&document, self.profile) => {
+                    self.live.documents.push(document);
+                }
                 Ok(_) => {}
                 Err(error) => malformed = Some(error),
             }
@@ -128,12 +171,12 @@ impl RbacReader<'_> {
     }
 }
 
-/// Whether `document` is a role of the profile or a binding to such a role. Names of namespaces, profiles and targets
-/// contain no `:`, so a prefix with `:` is unambiguous.
+/// Whether `document` is a role of the profile or a binding to such a role. Names of namespaces,
+/// profiles and targets contain no `:`, so a prefix with `:` is unambiguous.
 fn is_ours(document: &RbacObject, profile: &ProfileRef) -> bool {
-    let own = role_name(profile);
+    let prefix = role_name(profile);
     let is_own = |name: &str| {
-        name.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        name.strip_prefix(&prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
     };
     is_own(document.name()) || document.bound_role().is_some_and(|role| is_own(&role.name))
 }

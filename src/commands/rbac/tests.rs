@@ -21,8 +21,8 @@ spec:
     resource: pods
 ";
 
-fn of_file(file: &Path, more: &str) -> RbacArgs {
-    parse(&format!("-f {} --operator-namespace ops {more}", file.display())).unwrap()
+fn of_file(file: &Path, flags: &str) -> RbacArgs {
+    parse(&format!("-f {} --operator-namespace ops {flags}", file.display())).unwrap()
 }
 
 /// Runs the command for a file. It sends no request, so its future completes immediately.
@@ -70,13 +70,13 @@ fn with_watched_namespaces_no_cluster_role_is_granted() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let cause = |error: CommandError| std::error::Error::source(&error).unwrap().to_string();
-        let more = format!("--watch-namespaces shop,ops -n {namespace}");
-        answer(&of_file(file.path(), &more)).map_err(cause)
+        let flags = format!("--watch-namespaces shop,ops -n {namespace}");
+        answer(&of_file(file.path(), &flags)).map_err(cause)
     };
     let scope = |scope: &str| format!("{PROFILE}    scope: {scope}\n");
     assert!(!ask(PROFILE, "shop").unwrap().contains("ClusterRole"));
-    let named = scope("{type: Namespaces, namespaces: [a, b]}");
-    assert!(!ask(&named, "ops").unwrap().contains("ClusterRole"));
+    let namespaces = scope("{type: Namespaces, namespaces: [a, b]}");
+    assert!(!ask(&namespaces, "ops").unwrap().contains("ClusterRole"));
     let error = ask(&scope("{type: AllNamespaces}"), "ops").unwrap_err();
     assert!(error.starts_with("targets[pods].scope.type: AllNamespaces needs a"), "{error}");
     let error = ask(PROFILE, "a").unwrap_err();
@@ -106,8 +106,8 @@ fn a_profile_that_kubewarm_would_reject_is_an_error() {
 fn profiles_are_granted_to_a_named_operator_only() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(PROFILE.as_bytes()).unwrap();
-    let answer = |more: &str| {
-        let line = format!("-f {} {more}", file.path().display());
+    let answer = |flags: &str| {
+        let line = format!("-f {} {flags}", file.path().display());
         answer(&parse::<RbacArgs>(&line).unwrap())
     };
     let of_name = of_profiles(&parse("checkout --generation=1").unwrap()).now_or_never();
@@ -189,7 +189,8 @@ fn objects(text: &str) -> Vec<serde_json::Value> {
 proptest! {
     #[test]
     fn no_string_in_a_profile_changes_the_printed_manifests(profile in hostile()) {
-        // The command would replace an empty namespace by the default namespace, so the test skips it.
+        // The command would replace an empty namespace by the default namespace, so the test skips
+        // it.
         prop_assume!(profile["metadata"]["namespace"] != "");
         let operator = Subject::ServiceAccount { namespace: "ops".into(), name: "kubewarm".into() };
         let expected = run(PROFILE, None).unwrap();

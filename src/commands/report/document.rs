@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 
 /// Writes `value` as a JSON or YAML document.
 ///
-/// Escapes control characters in the syntax of the format. Also escapes invisible characters such as direction marks:
-/// in JSON by JSON's syntax, in YAML as text (`\u{202e}`).
+/// Escapes control characters in the syntax of the format. Also escapes invisible characters such
+/// as direction marks: in JSON by JSON's syntax, in YAML as text (`\u{202e}`).
 pub(super) fn document(value: &Value, format: ReportFormat) -> Result<String, CommandError> {
     if format == ReportFormat::Yaml {
         let mut value = value.clone();
@@ -32,7 +32,7 @@ fn section(section: &ReportSection) -> Value {
     if let Some(title) = fields.remove("text") {
         fields.insert("title".to_owned(), title);
     }
-    let rows = section.rows.iter().map(|it| Value::Object(row(it)));
+    let rows = section.rows.iter().map(row).map(Value::Object);
     fields.insert("rows".to_owned(), rows.collect());
     Value::Object(fields)
 }
@@ -44,7 +44,7 @@ fn row(row: &ReportRow) -> Map<String, Value> {
         .filter(|fact| !fact.key.is_empty())
         .map(|fact| (fact.key.to_owned(), json!(fact.value)))
         .collect();
-    let details: Vec<_> = row.details.iter().map(|it| Value::Object(self::row(it))).collect();
+    let details: Vec<_> = row.details.iter().map(self::row).map(Value::Object).collect();
     let text = row.text();
     let fields = [
         ("result", row.mark.word().map(|word| json!(word))),
@@ -82,7 +82,8 @@ impl CommandExitCode {
     }
 }
 
-/// Escapes the control and invisible characters in a JSON text, except the line feeds between its tokens.
+/// Escapes the control and invisible characters in a JSON text, except the line feeds between its
+/// tokens.
 fn escape_json(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut units = [0; 2];
@@ -98,8 +99,8 @@ fn escape_json(text: &str) -> String {
     safe
 }
 
-/// Escapes the invisible characters that the YAML writer does not escape, such as direction marks. Also escapes
-/// control characters in keys of objects.
+/// Escapes the invisible characters that the YAML writer does not escape, such as direction marks.
+/// Also escapes control characters in keys of objects.
 fn show_marks(value: &mut Value) {
     match value {
         Value::String(text) if text.contains(|c: char| is_unsafe(c) && !c.is_control()) => {

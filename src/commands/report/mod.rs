@@ -11,14 +11,17 @@ use kubewarm_api::{model::RequestFault, v1alpha1::InformerCounts};
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// The result of a command. Its texts can contain control characters from the cluster; [`render`] escapes them.
+/// The result of a command. Its texts can contain control characters from the cluster; [`render`]
+/// escapes them.
 #[derive(Clone, Debug, Default)]
 pub struct CommandReport {
     pub(super) sections: Vec<ReportSection>,
     pub(super) verdict: CommandExitCode,
-    /// Content of the JSON and YAML output. If `data` is null, JSON and YAML output contains the sections.
+    /// Content of the JSON and YAML output. If `data` is null, JSON and YAML output contains the
+    /// sections.
     pub(super) data: Value,
-    /// Kinds and names of the objects that `-o name` prints, such as `pod/a`. If `None`, `-o name` is an error.
+    /// Kinds and names of the objects that `-o name` prints, such as `pod/a`. If `None`, `-o name`
+    /// is an error.
     pub(super) names: Option<Vec<String>>,
 }
 
@@ -27,9 +30,11 @@ pub struct CommandReport {
 pub enum CommandExitCode {
     #[default]
     Good = 0,
-    /// The command found a problem. An object or permission is missing, wrong, different or not ready yet.
+    /// The command found a problem. An object or permission is missing, wrong, different or not
+    /// ready yet.
     Bad = 1,
-    /// The profile needs an edit to become ready.
+    /// The profile is stalled, so only an edit can make it ready. For `rbac --diff`, the manifests
+    /// in the profile's status grant more than the profile needs.
     Failed = 2,
     /// `wait` reached its timeout.
     TimedOut = 3,
@@ -42,16 +47,16 @@ pub(super) struct ReportSection {
     pub(super) rows: Vec<ReportRow>,
 }
 
-/// A line of output, and the lines `details` and `next` below it. The facts of all rows in a section form aligned
-/// columns.
+/// A line of output, and the lines `details` and `next` below it. The facts of all rows in a
+/// section form aligned columns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportRow {
     pub(super) mark: RowMark,
     pub(super) facts: Vec<ReportFact>,
     /// Indented remarks below the row.
     pub(super) details: Vec<Self>,
-    /// Commands and RBAC rules that users copy, one per line. The terminal's width neither wraps nor cuts these
-    /// lines.
+    /// Commands and RBAC rules that users copy, one per line. The terminal's width neither wraps
+    /// nor cuts these lines.
     pub(super) next: Vec<String>,
 }
 
@@ -60,7 +65,7 @@ pub(super) struct ReportRow {
 pub(super) enum RowMark {
     #[default]
     Plain,
-    /// A branch of a tree.
+    /// A branch of the tree that `status` prints, for instance before a target.
     Branch,
     Good,
     /// A remark without a failure.
@@ -68,23 +73,24 @@ pub(super) enum RowMark {
     /// A check that kubewarm could not run, for instance because of a missing permission.
     Unseen,
     Bad,
-    /// A subject gains a permission.
+    /// A subject gains a permission when the user applies the manifests.
     Gains,
-    /// A subject loses a permission.
+    /// A subject loses a permission when the user applies the manifests.
     Loses,
-    /// Marks a permission that a subject keeps although the profile does not need it.
+    /// A subject keeps a permission although the profile does not need this permission.
     Keeps,
 }
 
-/// A value in a row, such as a name or a count. People see it as a column, programs see it as a `key=value` pair, or
-/// both.
+/// A value in a row, such as a name or a count. People see it as a column, programs see it as a
+/// `key=value` pair, or both.
 #[derive(Clone, Debug)]
 pub(super) struct ReportFact {
     tone: TextTone,
     shown: Option<FactDisplay>,
-    /// Key of the `key=value` pair for programs. If the key is empty, programs do not see the value.
+    /// Key of the `key=value` pair for programs. If the key is empty, programs do not see the
+    /// value.
     key: &'static str,
-    value: String,
+    value: Value,
     /// Whether only the wide output format shows the fact as a column.
     is_wide: bool,
 }
@@ -156,14 +162,15 @@ impl ReportRow {
         Self::marked(RowMark::Bad, text)
     }
 
-    /// Returns the row for a check that kubewarm could not run because of `fault`. `what` names the checked object.
+    /// Returns the row for a check that kubewarm could not run because of `fault`. `what` names the
+    /// checked object.
     pub(super) fn unseen(what: &str, fault: &RequestFault) -> Self {
         Self::marked(RowMark::Unseen, format!("not checked: {what}: {fault}"))
     }
 
-    /// Returns the row in `found`. If `found` is an error, returns the result of [`Self::unseen`].
-    pub(super) fn or_unseen(found: Result<Self, RequestFault>, what: &str) -> Self {
-        found.unwrap_or_else(|fault| Self::unseen(what, &fault))
+    /// Returns `row`, or for an error the result of [`Self::unseen`].
+    pub(super) fn or_unseen(row: Result<Self, RequestFault>, what: &str) -> Self {
+        row.unwrap_or_else(|fault| Self::unseen(what, &fault))
     }
 
     pub(super) fn numbers<const N: usize>(name: &str, numbers: [String; N]) -> Self {
@@ -193,7 +200,7 @@ impl ReportRow {
 impl ReportFact {
     pub(super) fn new(tone: TextTone, text: impl Into<String>) -> Self {
         let shown = Some(FactDisplay::Text(text.into()));
-        Self { tone, shown, key: "", value: String::new(), is_wide: false }
+        Self { tone, shown, key: "", value: Value::Null, is_wide: false }
     }
 
     pub(super) fn number(text: impl Into<String>) -> Self {
@@ -205,12 +212,12 @@ impl ReportFact {
     }
 
     /// Returns a fact that only programs read.
-    pub(super) fn hidden(key: &'static str, value: impl Into<String>) -> Self {
+    pub(super) fn hidden(key: &'static str, value: impl Into<Value>) -> Self {
         Self { tone: TextTone::Plain, shown: None, key, value: value.into(), is_wide: false }
     }
 
     /// Adds a `key=value` pair to the fact, for programs.
-    pub(super) fn named(self, key: &'static str, value: impl Into<String>) -> Self {
+    pub(super) fn named(self, key: &'static str, value: impl Into<Value>) -> Self {
         Self { key, value: value.into(), ..self }
     }
 

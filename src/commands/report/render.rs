@@ -6,12 +6,13 @@ use super::{
     document::{document, sections_as_data},
 };
 use kubewarm_api::{model::escape, v1alpha1::InformerCounts};
+use serde_json::Value;
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Minimum width of a terminal with progress bars of 20 columns, in columns. Narrower terminals get progress bars of
-/// 10 columns.
+/// Minimum width of a terminal with progress bars of 20 columns, in columns. Narrower terminals get
+/// progress bars of 10 columns.
 const WIDE: usize = 80;
-/// Space between facts.
+/// Space between two columns of a row.
 const GAP: &str = "  ";
 /// Indent of the commands and RBAC rules that users copy.
 const COPIED: &str = "    ";
@@ -30,22 +31,24 @@ pub enum ReportFormat {
     Yaml,
 }
 
-/// Layout of text output for people. The default layout is for files and pipes: it has no maximum width and no
-/// colours.
+/// Layout of text output for people. The default layout is for files and pipes: it has no maximum
+/// width and no colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TerminalLayout {
-    /// Width in columns; 0 means no limit. Longer lines are wrapped, or cut if they cannot be wrapped.
+    /// Width in columns; 0 means no limit. Longer lines are wrapped, or cut if they cannot be
+    /// wrapped.
     pub width: usize,
     pub height: usize,
     pub has_colours: bool,
 }
 
-/// Writes `report` in the output `format`. Escapes control characters, so that texts from the cluster cannot control
-/// the terminal.
+/// Writes `report` in the output `format`. Escapes control characters, so that texts from the
+/// cluster cannot control the terminal.
 ///
 /// # Errors
 ///
-/// [`CommandError`] if YAML cannot represent the data, or if the format prints names and the report has no names.
+/// [`CommandError`] if YAML cannot represent the data, or if the format prints names and the report
+/// has no names.
 pub fn render(report: &CommandReport, format: ReportFormat) -> Result<String, CommandError> {
     Ok(match format {
         ReportFormat::Text(terminal) => text(&narrow(&report.sections), terminal),
@@ -113,8 +116,8 @@ fn section_lines(section: &ReportSection, width: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// Returns the widths of the columns in characters. The last text of a row does not count, because no column follows
-/// it.
+/// Returns the widths of the columns in characters. The last text of a row does not count, because
+/// no column follows it.
 fn columns(rows: &[ReportRow]) -> Vec<usize> {
     let mut widths = Vec::<usize>::new();
     for row in rows {
@@ -132,8 +135,8 @@ fn columns(rows: &[ReportRow]) -> Vec<usize> {
     widths
 }
 
-/// Returns the output lines of a row. The first line begins with the text `line`, and each later line begins with the
-/// text `rail`. A long last column is wrapped within the column.
+/// Returns the output lines of a row. The first line begins with the text `line`, and each later
+/// line begins with the text `rail`. A long last column is wrapped within the column.
 fn row_lines(
     row: &ReportRow,
     mut line: StyledLine,
@@ -163,8 +166,8 @@ fn row_lines(
     lines
 }
 
-/// Returns the output lines of `detail`, a remark below a row. Each line begins with the text `rail`, and lines after
-/// the first are indented.
+/// Returns the output lines of `detail`, a remark below a row. Each line begins with the text
+/// `rail`, and lines after the first are indented.
 fn hanging(rail: &str, detail: &ReportRow, width: usize) -> Vec<StyledLine> {
     let text_width = width.saturating_sub(rail.chars().count() + GAP.len());
     let mut lines = Vec::new();
@@ -189,7 +192,7 @@ fn lines(sections: &[ReportSection]) -> String {
     for section in sections {
         for row in [&section.head].into_iter().chain(&section.rows) {
             for row in [row].into_iter().chain(&row.details) {
-                let keyed: Vec<_> = row.facts.iter().filter(|it| !it.key.is_empty()).collect();
+                let keyed: Vec<_> = row.facts.iter().filter(|fact| !fact.key.is_empty()).collect();
                 for (at, fact) in keyed.iter().enumerate() {
                     text.push_str(if at == 0 { "" } else { " " });
                     pair(&mut text, fact.key, &fact.value);
@@ -201,9 +204,12 @@ fn lines(sections: &[ReportSection]) -> String {
     text
 }
 
-/// Appends `key=value` to `text`. Quotes a value that is empty or contains a space, a quote or an equals sign.
-fn pair(text: &mut String, key: &str, value: &str) {
-    let value = escape(value);
+/// Appends `key=value` to `text`. Quotes a value that is empty or contains a space, a quote or an
+/// equals sign, because programs split the line at spaces.
+fn pair(text: &mut String, key: &str, value: &Value) {
+    // `Value` prints a text in quotes, with escapes of its own.
+    let value = value.as_str().map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed);
+    let value = escape(&value);
     let is_plain = !value.is_empty() && !value.contains([' ', '"', '=']);
     let _infallible = if is_plain {
         write!(text, "{key}={value}")
@@ -213,7 +219,8 @@ fn pair(text: &mut String, key: &str, value: &str) {
 }
 
 impl ReportFact {
-    /// Returns the text that people see, with control characters escaped. The text is empty for a progress bar.
+    /// Returns the text that people see, with control characters escaped. The text is empty for a
+    /// progress bar.
     fn text(&self) -> Cow<'_, str> {
         match &self.shown {
             Some(FactDisplay::Text(text) | FactDisplay::Number(text)) => escape(text),
@@ -221,8 +228,8 @@ impl ReportFact {
         }
     }
 
-    /// Appends the fact to `line`, padded to `column` characters. `width` is the terminal's width, which determines
-    /// the length of a progress bar.
+    /// Appends this fact, one cell of a report's row, to `line`, and pads the cell to `column`
+    /// characters. `width` is the terminal's width, which determines the length of a progress bar.
     fn push(&self, line: &mut StyledLine, column: usize, width: usize) {
         match &self.shown {
             Some(FactDisplay::Text(_)) => line.push(self.tone, format!("{:<column$}", self.text())),
@@ -238,8 +245,8 @@ impl ReportFact {
 }
 
 impl RowMark {
-    /// Returns the tone of the row's mark, the text before the first line of the row, and the text before each later
-    /// line.
+    /// Returns the tone of the row's mark, the text before the first line of the row, and the text
+    /// before each later line.
     const fn signs(self, is_last: bool, indent: &str) -> (TextTone, &str, &str) {
         match self {
             Self::Plain => (TextTone::Plain, indent, indent),
@@ -277,12 +284,13 @@ impl StyledLine {
         self.pieces.push((tone, text.into()));
     }
 
-    /// Appends a progress bar of `width` columns: `█` for synced informers, `▓` for stale informers, `░` for other
-    /// informers. The columns are rounded down, so that the bar of an incomplete target is never full.
+    /// Appends a progress bar of `width` columns: `█` for synced informers, `▓` for stale
+    /// informers, `░` for other informers. The columns are rounded down, so that the bar of an
+    /// incomplete target is never full.
     fn push_bar(&mut self, informers: &InformerCounts, width: usize) {
-        let of = |count: i32| usize::try_from(count).unwrap_or(0);
+        let count = |number: i32| usize::try_from(number).unwrap_or(0);
         let (synced, stale, total) =
-            (of(informers.synced), of(informers.stale), of(informers.total));
+            (count(informers.synced), count(informers.stale), count(informers.total));
         let columns = |part: usize| match total {
             0 => 0,
             total => part.min(total).saturating_mul(width) / total,
@@ -298,8 +306,8 @@ impl StyledLine {
         self.pieces.iter().map(|(_, text)| text.chars().count()).sum()
     }
 
-    /// Returns the line with a line feed. A line with more than `width` characters is cut and ends with `…`. A width
-    /// of 0 means no limit.
+    /// Returns the line with a line feed. A line with more than `width` characters is cut and ends
+    /// with `…`. A width of 0 means no limit.
     fn paint(&self, TerminalLayout { width, has_colours, .. }: TerminalLayout) -> String {
         let total = self.width();
         let is_cut = width > 0 && total > width && !self.is_whole;
@@ -324,8 +332,8 @@ impl StyledLine {
 }
 
 impl TextTone {
-    /// Returns the ANSI escape code that starts this tone. The codes use only the 16 standard colours, which follow the
-    /// palette of the user's terminal.
+    /// Returns the ANSI escape code that starts this tone. The codes use only the 16 standard
+    /// colours, which follow the palette of the user's terminal.
     const fn code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,

@@ -1,5 +1,5 @@
 use super::{
-    super::{fixtures, overview::overview, target::target, version},
+    super::{fixtures, overview::overview, target_report::target, version},
     *,
 };
 use kubewarm_api::model::FaultReason;
@@ -94,7 +94,8 @@ fn control_characters_in_a_report_are_escaped() {
     let wide = ReportFormat::Wide(TerminalLayout::default());
     let texts = [text(0), text(40), text(9), wide, ReportFormat::Lines, ReportFormat::Names];
     let both = [&report, &without_data].into_iter();
-    let documents = both.flat_map(|it| [(it, ReportFormat::Json), (it, ReportFormat::Yaml)]);
+    let documents =
+        both.flat_map(|report| [(report, ReportFormat::Json), (report, ReportFormat::Yaml)]);
     for (report, format) in texts.map(|format| (&report, format)).into_iter().chain(documents) {
         let written = render(report, format).unwrap();
         let is_safe = |c: char| c == '\n' || !kubewarm_api::model::is_unsafe(c);
@@ -122,14 +123,14 @@ fn values_with_spaces_are_quoted() {
 
 #[test]
 fn only_failed_checks_fail_the_command() {
-    let of = |row| {
+    let verdict = |row| {
         CommandReport::judged(vec![ReportSection::new("x", vec![ReportRow::good("a"), row])])
             .verdict
     };
-    assert_eq!(of(ReportRow::bad("b")), CommandExitCode::Bad);
+    assert_eq!(verdict(ReportRow::bad("b")), CommandExitCode::Bad);
     let unseen = ReportRow::unseen("b", &RequestFault::new(FaultReason::Forbidden, "no"));
     for row in [ReportRow::note("b"), unseen] {
-        assert_eq!(of(row), CommandExitCode::Good);
+        assert_eq!(verdict(row), CommandExitCode::Good);
     }
 }
 
@@ -178,8 +179,8 @@ fn names_are_printed_one_per_line() {
 fn every_report_of_profiles_has_every_format() {
     let profiles = [fixtures::ready(), fixtures::warming(), fixtures::untouched()];
     let reports = [
-        overview(&profiles, fixtures::now()),
-        target(&profiles[0], "pods", fixtures::now()).unwrap(),
+        overview(&profiles, "ops", fixtures::now()),
+        target(&profiles[0], "pods", "ops", fixtures::now()).unwrap(),
         version::report(&[version::of_client()]),
     ];
     for report in reports {

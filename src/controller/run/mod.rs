@@ -5,8 +5,8 @@ mod tests;
 
 use super::{
     cluster_view::ControllerDependencies,
-    profile_parser::{ClusterProfile, ProfileParser, own_informers},
-    profile_receiver::ProfileReceiver,
+    declarations::{Declarations, DeclarationsReceiver},
+    profile_parser::{ClusterProfile, ProfileParser, profile_informers},
     reconcile::{ReconcileResult, Reconciler},
 };
 use crate::{metrics::OperatorMetrics, status::ObservedProfile};
@@ -14,7 +14,7 @@ use kubewarm_api::model::{
     BudgetCharge, InformerKey, InformerSpec, OperatorScope, ProfileMode, ValidationError,
 };
 use kubewarm_cache::informer::{InformerRegistry, RelistReason, plan};
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -35,17 +35,17 @@ const READMIT: Duration = Duration::from_mins(2);
 pub struct Controller {
     sources: ControllerDependencies,
     informers: InformerRegistry,
-    /// Sends the profiles that run; see [`ProfileReceiver`].
-    declarations: watch::Sender<Option<Arc<Vec<ObservedProfile>>>>,
+    declarations: watch::Sender<Option<Arc<Declarations>>>,
     reconciler: Reconciler,
     metrics: OperatorMetrics,
     started: Instant,
     /// The informers that watch CacheProfile objects.
-    own: Vec<InformerSpec>,
-    /// Charges for the informers in `own`, which count their memory against the process's budget.
-    /// No limit pauses the lists of these informers.
-    _own_charges: Vec<BudgetCharge>,
-    /// The informers in `own` that have been warm at least once.
+    profile_informers: Vec<InformerSpec>,
+    /// Charges that count the memory of the informers in `profile_informers` against the process's
+    /// budget, so that less memory stays for other informers. No limit pauses the lists of these
+    /// informers.
+    _profile_informer_charges: Vec<BudgetCharge>,
+    /// The informers in `profile_informers` that have been warm at least once.
     listed_informers: BTreeSet<InformerKey>,
     /// Time of the last relist whose only purpose was to load omitted profile specs; see
     /// [`READMIT`].
@@ -67,13 +67,9 @@ impl Controller {
         metrics: OperatorMetrics,
         started: Instant,
     ) -> Result<Self, ValidationError> {
-        let own = own_informers(&operator_scope.watched)?;
-        let reconciler = Reconciler::new(
-            operator_scope,
-            sources.limits,
-            sources.lists,
-            sources.admission.clone(),
-        );
+        let profile_informers = profile_informers(&operator_scope.watched)?;
+        let reconciler =
+            Reconciler::new(operator_scope, sources.limits, sources.lists, sources.quota.clone());
         let charge = |informer: &InformerSpec| {
             BudgetCharge::new(
                 sources.catalog.meter(&informer.key),
@@ -83,8 +79,8 @@ impl Controller {
         Ok(Self {
             informers,
             declarations: watch::Sender::default(),
-            _own_charges: own.iter().map(charge).collect(),
-            own,
+            _profile_informer_charges: profile_informers.iter().map(charge).collect(),
+            profile_informers,
             listed_informers: BTreeSet::new(),
             last_readmission: None,
             reconciler,
@@ -95,16 +91,14 @@ impl Controller {
         })
     }
 
-    /// Returns a receiver of the resolved profiles, which each reconciliation sends. The last value
-    /// remains readable after the controller stops.
-    #[must_use]
-    pub fn declarations(&self) -> ProfileReceiver {
+    /// Returns a receiver of what the controller decides. The last value remains readable after the
+    /// controller stops.
+    pub fn declarations(&self) -> DeclarationsReceiver {
         self.declarations.subscribe()
     }
 
-    #[must_use]
-    pub fn own_informers(&self) -> Arc<[InformerKey]> {
-        self.own.iter().map(|informer| informer.key.clone()).collect()
+    pub fn profile_informers(&self) -> Arc<[InformerKey]> {
+        self.profile_informers.iter().map(|informer| informer.key.clone()).collect()
     }
 
     /// Reconciles until `stop` is cancelled. Returns the running informers, which the caller must
@@ -137,7 +131,7 @@ impl Controller {
     }
 
     /// Starts and stops informers to match the profiles, and then sends the resolved profiles to
-    /// all receivers.
+    /// all receivers if they have changed.
     ///
     /// Changes no informer while the list of profiles is incomplete, for instance during a relist
     /// after an etcd restore.
@@ -152,9 +146,12 @@ impl Controller {
         }
         let subject = self.sources.subject.borrow().clone();
         let cluster = self.sources.snapshot(&self.informers.reports(), served.as_deref());
-        let found = profiles.as_deref().unwrap_or_default();
-        let outcome =
-            self.reconciler.reconcile(found, &cluster, subject.as_ref(), self.started.elapsed());
+        let outcome = self.reconciler.reconcile(
+            profiles.as_deref().unwrap_or_default(),
+            &cluster,
+            subject.as_ref(),
+            self.started.elapsed(),
+        );
         let ReconcileResult {
             mut desired,
             mut observed,
@@ -162,17 +159,17 @@ impl Controller {
             is_kind_missing,
             is_discovery_behind,
         } = outcome;
-        let planned = observed.iter().map(|found| &found.declared);
-        let planned = planned.filter(|declared| declared.mode == ProfileMode::Plan).cloned();
+        let planned = observed.iter().map(|observed| &observed.resolved);
+        let planned = planned.filter(|resolved| resolved.mode == ProfileMode::Plan).cloned();
         self.sources.forecasts.set_planned(planned);
-        for found in &mut observed {
-            found.plan = self.sources.forecasts.get(&found.declared.profile);
+        for observed in &mut observed {
+            observed.forecast = self.sources.forecasts.get(&observed.resolved.profile);
         }
         for overrun in exceeded {
             self.metrics.count_limit_rejection(overrun.measure);
         }
-        for own in &self.own {
-            desired.insert(own.key.clone(), (own.clone(), ProfileMode::Active));
+        for informer in &self.profile_informers {
+            desired.insert(informer.key.clone(), (informer.clone(), ProfileMode::Active));
         }
         self.informers.apply(plan(&desired, &running));
         self.sources.discovery.set_hurried(is_kind_missing);
@@ -180,7 +177,17 @@ impl Controller {
             self.sources.discovery.refresh();
         }
         if profiles.is_some() && served.is_some() {
-            self.declarations.send_replace(Some(Arc::new(observed)));
+            self.send(observed);
+        }
+    }
+
+    /// Sends the profiles to all receivers, unless the controller has already sent equal profiles.
+    /// A notification therefore always means a change, and receivers need no copy of the former
+    /// value.
+    fn send(&self, observed: Vec<ObservedProfile>) {
+        let is_sent = self.declarations.borrow().as_ref().is_some_and(|sent| sent.is_of(&observed));
+        if !is_sent {
+            self.declarations.send_replace(Some(Arc::new(Declarations::new(observed))));
         }
     }
 
@@ -188,9 +195,9 @@ impl Controller {
     /// removed from memory.
     fn relist_left_out_profiles(&mut self) {
         let is_early = self.last_readmission.is_some_and(|at| at.elapsed() < READMIT);
-        if !is_early && self.sources.admission.take_freed() {
+        if !is_early && self.sources.quota.take_freed() {
             self.last_readmission = Some(Instant::now());
-            for informer in &self.own {
+            for informer in &self.profile_informers {
                 self.informers.relist(&informer.key, RelistReason::Readmitted);
             }
         }
@@ -204,7 +211,7 @@ impl Controller {
     fn read_profiles(&mut self) -> Option<Vec<ClusterProfile>> {
         let reports = self.informers.reports();
         let (mut stores, mut kept) = (Vec::new(), BTreeSet::new());
-        for InformerSpec { key, .. } in &self.own {
+        for InformerSpec { key, .. } in &self.profile_informers {
             let report = reports.get(key)?;
             if report.is_warm() {
                 stores.push(self.sources.catalog.reader(key)?);
@@ -218,11 +225,5 @@ impl Controller {
             }
         }
         (!stores.is_empty()).then(|| self.parser.read(&stores, &kept))
-    }
-}
-
-impl fmt::Debug for Controller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller").field("own", &self.own).finish_non_exhaustive()
     }
 }

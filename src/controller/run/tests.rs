@@ -1,8 +1,7 @@
 use super::*;
 use crate::{
     controller::{
-        admission::ProfileAdmission, operator_limits::OperatorLimits,
-        profile_parser::InvalidProfile,
+        operator_limits::OperatorLimits, profile_parser::InvalidProfile, quota::ProfileQuota,
     },
     forecast::Forecaster,
     metrics::{BuildInfo, MetricsRegistry},
@@ -54,7 +53,7 @@ fn controller_of(watched: WatchedNamespaces, client: Client) -> Controller {
         authors: watch::channel(AccountPolicyEnforcement::Unknown).1,
         limits: OperatorLimits::default(),
         lists: ListPolicy::default(),
-        admission: ProfileAdmission::new("kubewarm-system".into(), OperatorLimits::default()),
+        quota: ProfileQuota::new("kubewarm-system".into(), OperatorLimits::default()),
     };
     let (operator_scope, metrics) = (
         OperatorScope { namespace: "kubewarm-system".into(), watched },
@@ -116,25 +115,25 @@ async fn a_relist_of_the_profiles_forgets_no_profile() {
         1,
         "only the informer of profiles runs"
     );
-    let mut found = profile();
-    let seen = |controller: &mut Controller, found: &ClusterProfile| {
+    let mut profile = profile();
+    let seen = |controller: &mut Controller, profile: &ClusterProfile| {
         let cluster = controller.sources.snapshot(&controller.informers.reports(), None);
-        let found = std::slice::from_ref(found);
-        let outcome = controller.reconciler.reconcile(found, &cluster, None, Duration::ZERO);
-        outcome.observed[0].declared.targets.len()
+        let profiles = std::slice::from_ref(profile);
+        let outcome = controller.reconciler.reconcile(profiles, &cluster, None, Duration::ZERO);
+        outcome.observed[0].resolved.targets.len()
     };
-    assert_eq!(seen(&mut controller, &found), 1);
-    let declared = Arc::new(Vec::new());
-    controller.declarations.send_replace(Some(Arc::clone(&declared)));
+    assert_eq!(seen(&mut controller, &profile), 1);
+    let declarations = Arc::new(Declarations::new(Vec::new()));
+    controller.declarations.send_replace(Some(Arc::clone(&declarations)));
 
     // The store of profiles is incomplete, as after a purge, so the controller does not replace the
     // profiles that it has sent.
     controller.reconcile();
-    assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declared));
-    found.generation = 2;
+    assert!(Arc::ptr_eq(controller.declarations.borrow().as_ref().unwrap(), &declarations));
+    profile.generation = 2;
     let refusal = Refusal::new(RefusalReason::InvalidSpec, "no");
-    found.parsed = Err(InvalidProfile { refusal, identity: Some(Identity::Operator) });
-    assert_eq!(seen(&mut controller, &found), 1, "generation 1 keeps running");
+    profile.parsed = Err(InvalidProfile { refusal, identity: Some(Identity::Operator) });
+    assert_eq!(seen(&mut controller, &profile), 1, "generation 1 keeps running");
 }
 
 #[tokio::test]
@@ -143,7 +142,7 @@ async fn each_watched_namespace_has_an_informer_of_profiles() {
     let mut controller = controller(WatchedNamespaces::Namespaces(names.into()));
     controller.reconcile();
     let running: Vec<_> = controller.informers.running_informers().into_keys().collect();
-    assert_eq!(running[..], controller.own_informers()[..]);
+    assert_eq!(running[..], controller.profile_informers()[..]);
     assert_eq!(running.len(), 2);
 }
 
@@ -162,9 +161,9 @@ async fn a_namespace_whose_profiles_cannot_be_listed_delays_no_other() {
 async fn profiles_are_relisted_for_left_out_ones_at_most_every_two_minutes() {
     let lists = Arc::new(AtomicUsize::new(0));
     let mut controller = controller_of(WatchedNamespaces::Everywhere, empty_server(&lists));
-    let key = controller.own_informers()[0].clone();
+    let key = controller.profile_informers()[0].clone();
     let store = StoreCatalog::new().open(&key, &BTreeSet::new());
-    let mut sink = controller.sources.admission.guard(store, &key);
+    let mut sink = controller.sources.quota.guard(store, &key);
     let mut put = |name: usize, size: usize| {
         sink.apply(Delta::Upsert(DecodedObject {
             namespace: "a".into(),
@@ -192,4 +191,28 @@ async fn profiles_are_relisted_for_left_out_ones_at_most_every_two_minutes() {
     assert_eq!(listed(&mut controller).await, 1);
     tokio::time::advance(READMIT).await;
     assert_eq!(listed(&mut controller).await, 0);
+}
+
+#[tokio::test]
+async fn receivers_are_notified_only_if_the_controller_decides_something_else() {
+    let declarations = watch::Sender::new(None);
+    let mut receiver = declarations.subscribe();
+    let mut controller = controller(WatchedNamespaces::Everywhere);
+    controller.declarations = declarations;
+    let mut send = |controller: &mut Controller, profiles: &[ClusterProfile], now| {
+        let cluster = controller.sources.snapshot(&controller.informers.reports(), None);
+        let outcome = controller.reconciler.reconcile(profiles, &cluster, None, now);
+        controller.send(outcome.observed);
+        receiver.has_changed().unwrap() && receiver.borrow_and_update().is_some()
+    };
+    let valid = profile();
+    let refusal = Refusal::new(RefusalReason::InvalidSpec, "no");
+    let parsed = Err(InvalidProfile { refusal, identity: None });
+    let other = ProfileRef { namespace: "b".into(), name: "p".into() };
+    let invalid = ClusterProfile { profile: other, parsed, ..profile() };
+    let profiles = [valid, invalid];
+    assert!(send(&mut controller, &[], Duration::ZERO), "the first list, which is empty");
+    assert!(send(&mut controller, &profiles, Duration::ZERO));
+    assert!(!send(&mut controller, &profiles, Duration::from_secs(1)), "time alone is no change");
+    assert!(send(&mut controller, &profiles[..1], Duration::from_secs(2)));
 }

@@ -27,21 +27,21 @@ fn informers_of_selected_namespaces_outlive_access_to_namespaces() {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
-    let found = [profile("kubewarm-system", "p", 1, spec)];
+    let profiles = [profile("kubewarm-system", "p", 1, spec)];
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.names = vec!["a", "b"];
     for _ in 0..3 {
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         sync(&mut cluster, &outcome);
     }
-    let before = run(&mut reconciler, &found, &cluster);
+    let before = run(&mut reconciler, &profiles, &cluster);
     let selector = first(&before).targets[0].namespaces.clone().unwrap();
     let mut outlive = |cluster: &Tables| {
-        let after = run(&mut reconciler, &found, cluster);
+        let after = run(&mut reconciler, &profiles, cluster);
         assert_eq!((desired(&after), desired(&after).len()), (desired(&before), 3));
         assert_eq!(first(&after).targets, first(&before).targets);
     };
-    cluster.are_emptied = true;
+    cluster.is_emptied = true;
     outlive(&cluster);
     cluster.lost.insert(selector.key);
     outlive(&cluster);

@@ -147,8 +147,8 @@ fn an_invalid_edit_that_changes_the_account_keeps_no_old_spec() {
     {
         let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
         let mut run = |generation, account, is_valid| {
-            let found = [profile("a", "p", generation, spec(account, is_valid))];
-            let outcome = run(&mut reconciler, &found, &cluster);
+            let profiles = [profile("a", "p", generation, spec(account, is_valid))];
+            let outcome = run(&mut reconciler, &profiles, &cluster);
             sync(&mut cluster, &outcome);
             outcome
         };

@@ -29,9 +29,9 @@ struct BudgetFixture {
 }
 
 fn key(name: &str) -> InformerKey {
-    let of = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
+    let resource = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
     let projection = Projection::Metadata(ManagedFieldsPolicy::Drop);
-    InformerKey::all(of, InformerScope::Namespace(name.into()), projection)
+    InformerKey::all(resource, InformerScope::Namespace(name.into()), projection)
 }
 
 impl BudgetFixture {
@@ -49,9 +49,11 @@ impl BudgetFixture {
     /// with their object counts, and `old` contains the informers of the earlier profile
     /// generation.
     fn add(&mut self, name: &str, priority: u16, informers: &[(&str, u64)], old: &[(&str, u64)]) {
-        let [namespace, of, target] = name.split('/').collect::<Vec<_>>()[..] else { panic!() };
-        let profile = ProfileRef { namespace: namespace.into(), name: of.into() };
-        let known = self.targets.iter().find(|it| it.profile == profile);
+        let [namespace, profile, target] = name.split('/').collect::<Vec<_>>()[..] else {
+            panic!()
+        };
+        let profile = ProfileRef { namespace: namespace.into(), name: profile.into() };
+        let known = self.targets.iter().find(|known| known.profile == profile);
         let budget = match known {
             Some(known) => Arc::clone(&known.budget),
             None => self.budgets.profile(&profile.namespace),
@@ -97,12 +99,15 @@ impl BudgetFixture {
         let mut limiter = BudgetEnforcer { operator_namespace, cluster, now, exceeded: Vec::new() };
         limiter.enforce_all(running.collect());
         let stopped = self.targets.iter().filter(|target| target.state.is_stopped());
-        stopped.map(|it| format!("{}/{}", it.profile, it.name)).collect()
+        stopped.map(|target| format!("{}/{}", target.profile, target.name)).collect()
     }
 
     fn overrun(&self, name: &str) -> LimitOverrun {
-        let found = self.targets.iter().find(|it| format!("{}/{}", it.profile, it.name) == name);
-        found.unwrap().state.limited.unwrap().overrun
+        let target = self
+            .targets
+            .iter()
+            .find(|target| format!("{}/{}", target.profile, target.name) == name);
+        target.unwrap().state.limited.unwrap().overrun
     }
 }
 

@@ -2,8 +2,8 @@ use super::{
     Tables, desired, first, memory_limits, profile, reconciler, reconciler_within, run, sync,
 };
 use crate::controller::{
+    declarations::Declarations,
     profile_parser::ClusterProfile,
-    profile_receiver::running_informers,
     reconcile::{ReconcileResult, Reconciler},
 };
 use jiff::Timestamp;
@@ -28,24 +28,24 @@ fn target(outcome: &ReconcileResult, at: usize) -> &ResolvedTarget {
 
 fn at(
     reconciler: &mut Reconciler,
-    found: &[ClusterProfile],
+    profiles: &[ClusterProfile],
     cluster: &Tables,
     minutes: u64,
 ) -> ReconcileResult {
-    reconciler.reconcile(found, &cluster.cluster(), None, Duration::from_mins(minutes))
+    reconciler.reconcile(profiles, &cluster.cluster(), None, Duration::from_mins(minutes))
 }
 
 #[test]
 fn only_the_target_that_exceeds_the_limit_stops() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let found = [profile("a", "p", 1, with(&json!({"maxObjects": 100})))];
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let profiles = [profile("a", "p", 1, with(&json!({"maxObjects": 100})))];
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     cluster
         .synced
         .extend(outcome.desired.keys().filter(|k| k.resource.resource() == "pods").cloned());
     holds(&cluster, &outcome, "pods", 40);
     holds(&cluster, &outcome, "configmaps", 61);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
     assert_eq!(outcome.exceeded.len(), 1);
     let stopped = target(&outcome, 0);
@@ -59,66 +59,66 @@ fn only_the_target_that_exceeds_the_limit_stops() {
     assert!(target(&outcome, 1).limited.is_none());
     // The target stays stopped, although it no longer runs informers whose objects count against
     // the limit.
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert!(outcome.exceeded.is_empty() && target(&outcome, 0).is_stopped());
 }
 
 #[test]
 fn an_informer_continues_for_a_profile_without_a_limit() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let found = [
+    let profiles = [
         profile("a", "small", 1, with(&json!({"maxObjects": 10}))),
         profile("a", "large", 1, with(&json!({"maxObjects": 1000}))),
     ];
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     sync(&mut cluster, &outcome);
     holds(&cluster, &outcome, "pods", 50);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert_eq!(outcome.desired.len(), 2);
-    let stopped = |at: usize| outcome.observed[at].declared.targets[1].is_stopped();
-    // `observed` is sorted by name.
+    let stopped = |at: usize| outcome.observed[at].resolved.targets[1].is_stopped();
+    // `stopped` takes the position in `observed`, which is sorted by name.
     assert_eq!((stopped(0), stopped(1)), (false, true));
-    assert!(outcome.observed[1].declared.targets[1].serving.is_none());
+    assert!(outcome.observed[1].resolved.targets[1].serving.is_none());
 }
 
 #[test]
 fn a_stopped_target_is_retried_after_ten_minutes_and_after_an_edit() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let found = |generation, limit: u64| {
+    let profiles = |generation, limit: u64| {
         [profile("a", "p", generation, with(&json!({"maxObjects": limit})))]
     };
-    let outcome = run(&mut reconciler, &found(1, 10), &cluster);
+    let outcome = run(&mut reconciler, &profiles(1, 10), &cluster);
     holds(&cluster, &outcome, "pods", 11);
-    let outcome = run(&mut reconciler, &found(1, 10), &cluster);
+    let outcome = run(&mut reconciler, &profiles(1, 10), &cluster);
     assert!(target(&outcome, 1).is_stopped());
     for informer in &*target(&outcome, 1).informers {
         informer.settings.meter.set(0, 0);
     }
-    assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 9), 1).is_stopped());
-    let outcome = at(&mut reconciler, &found(1, 10), &cluster, 13);
+    assert!(target(&at(&mut reconciler, &profiles(1, 10), &cluster, 9), 1).is_stopped());
+    let outcome = at(&mut reconciler, &profiles(1, 10), &cluster, 13);
     assert_eq!(target(&outcome, 1).limited.unwrap().retry_at, None);
     assert_eq!(outcome.desired.len(), 2);
     // The target still exceeds the limit and stops again. With fewer objects it would continue.
     holds(&cluster, &outcome, "pods", 12);
-    assert!(target(&at(&mut reconciler, &found(1, 10), &cluster, 13), 1).is_stopped());
-    let outcome = at(&mut reconciler, &found(2, 20), &cluster, 14);
+    assert!(target(&at(&mut reconciler, &profiles(1, 10), &cluster, 13), 1).is_stopped());
+    let outcome = at(&mut reconciler, &profiles(2, 20), &cluster, 14);
     assert!(target(&outcome, 1).limited.is_none());
     sync(&mut cluster, &outcome);
-    let outcome = at(&mut reconciler, &found(2, 20), &cluster, 14);
+    let outcome = at(&mut reconciler, &profiles(2, 20), &cluster, 14);
     assert!(outcome.exceeded.is_empty() && target(&outcome, 1).limited.is_none());
 }
 
 #[test]
 fn no_target_of_a_profile_stops_while_its_objects_are_counted() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let found = [profile("a", "p", 1, with(&json!({"maxObjects": 100})))];
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let profiles = [profile("a", "p", 1, with(&json!({"maxObjects": 100})))];
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     cluster.counting.extend(outcome.desired.keys().cloned());
     holds(&cluster, &outcome, "pods", 101);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert!(outcome.exceeded.is_empty() && outcome.desired.len() == 2);
     cluster.counting.clear();
-    assert_eq!(run(&mut reconciler, &found, &cluster).exceeded.len(), 1);
+    assert_eq!(run(&mut reconciler, &profiles, &cluster).exceeded.len(), 1);
 }
 
 #[test]
@@ -131,31 +131,33 @@ fn a_full_process_stops_a_tenant_before_the_operator_namespace() {
         created: Timestamp::from_second(age).ok(),
         ..profile(name, "p", 1, pods())
     };
-    let mut found: Vec<_> = (0..).zip(&["a", "b", "c", "d"]).map(tenant).collect();
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let mut profiles: Vec<_> = (0..).zip(&["a", "b", "c", "d"]).map(tenant).collect();
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     holds(&cluster, &outcome, "pods", 3_900);
     sync(&mut cluster, &outcome);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert!(outcome.exceeded.is_empty() && outcome.desired.len() == 4);
 
-    found.push(profile("kubewarm-system", "p", 1, pods()));
-    let outcome = run(&mut reconciler, &found, &cluster);
-    let own = outcome.desired.iter().find(|(key, _)| !cluster.synced.contains(*key)).unwrap();
-    let meter = &own.1.0.settings.meter;
+    profiles.push(profile("kubewarm-system", "p", 1, pods()));
+    let outcome = run(&mut reconciler, &profiles, &cluster);
+    let mut desired = outcome.desired.iter();
+    let (_, (spec, _)) = desired.find(|(key, _)| !cluster.synced.contains(*key)).unwrap();
+    let meter = &spec.settings.meter;
     meter.set(2_000, 2 << 20);
-    // The limit of the process does not wait for a count, which a tenant could delay.
+    // The limit of the process stops targets even while an informer's number of objects is unknown,
+    // because a tenant could delay this number.
     cluster.counting.extend(outcome.desired.keys().cloned());
     assert!(!meter.can_grow(), "the list is paused until another target has stopped");
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     let stopped: Vec<_> = outcome
         .observed
         .iter()
-        .filter(|it| it.declared.targets[0].is_stopped())
-        .map(|it| it.declared.profile.to_string())
+        .filter(|observed| observed.resolved.targets[0].is_stopped())
+        .map(|observed| observed.resolved.profile.to_string())
         .collect();
     assert_eq!(stopped, ["d/p"]);
     assert!(meter.can_grow() && outcome.desired.len() == 4);
-    let overrun = outcome.observed[3].declared.targets[0].limited.unwrap().overrun;
+    let overrun = outcome.observed[3].resolved.targets[0].limited.unwrap().overrun;
     assert_eq!((overrun.bound, overrun.measure), (LimitScope::Process, LimitKind::Memory));
 }
 
@@ -174,24 +176,25 @@ fn crowd(namespace: &str) -> Vec<ClusterProfile> {
 #[test]
 fn idle_informers_count_and_informers_beyond_the_limit_never_start() {
     const MIB: u64 = 1 << 20;
-    let found = crowd("a");
-    let all = run(&mut reconciler(), &found, &Tables::default());
+    let profiles = crowd("a");
+    let all = run(&mut reconciler(), &profiles, &Tables::default());
     assert_eq!(all.desired.len(), 1_000, "a namespace may have 1,000 informers");
     for (limits, bytes) in [
         (memory_limits(Some(48 * MIB), None), 48 * MIB),
         (memory_limits(Some(48 * MIB), Some(12 * MIB)), 12 * MIB),
     ] {
         let (mut reconciler, cluster) = (reconciler_within(limits), Tables::default());
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         assert_eq!(outcome.desired.len() as u64, bytes / INFORMER_BYTES, "{limits:?}");
-        let mut targets = outcome.observed.iter().flat_map(|it| &it.declared.targets);
+        let mut targets = outcome.observed.iter().flat_map(|observed| &observed.resolved.targets);
         let last = targets.rfind(|target| target.limited.is_some()).unwrap();
         let overrun = last.limited.unwrap().overrun;
         assert_eq!((overrun.reached, overrun.others), (INFORMER_BYTES, bytes));
         // `/readyz` waits only for the informers of targets that no limit has stopped.
-        assert_eq!(running_informers(&outcome.observed).len(), outcome.desired.len());
+        let running = Declarations::new(outcome.observed.clone()).running;
+        assert_eq!(running.len(), outcome.desired.len());
         // A second reconciliation keeps the running targets.
-        let again = run(&mut reconciler, &found, &cluster);
+        let again = run(&mut reconciler, &profiles, &cluster);
         assert_eq!(desired(&again), desired(&outcome));
     }
 }
@@ -200,13 +203,14 @@ fn idle_informers_count_and_informers_beyond_the_limit_never_start() {
 fn informers_of_the_operator_namespace_displace_tenants() {
     let limits = memory_limits(Some(10 * INFORMER_BYTES), None);
     let (mut reconciler, cluster) = (reconciler_within(limits), Tables::default());
-    let mut found = crowd("a");
-    assert_eq!(run(&mut reconciler, &found, &cluster).desired.len(), 10);
+    let mut profiles = crowd("a");
+    assert_eq!(run(&mut reconciler, &profiles, &cluster).desired.len(), 10);
     let two = json!({"targets": [{"name": "pods", "resource": "pods"},
         {"name": "configmaps", "resource": "configmaps"}]});
-    found.push(profile("kubewarm-system", "own", 1, two));
-    run(&mut reconciler, &found, &cluster);
-    let outcome = run(&mut reconciler, &found, &cluster);
-    let own = outcome.desired.keys().filter(|key| key.declared_in.as_deref() != Some("a")).count();
-    assert_eq!((own, outcome.desired.len()), (2, 10));
+    profiles.push(profile("kubewarm-system", "own", 1, two));
+    run(&mut reconciler, &profiles, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
+    let operator_informers =
+        outcome.desired.keys().filter(|key| key.declared_in.as_deref() != Some("a")).count();
+    assert_eq!((operator_informers, outcome.desired.len()), (2, 10));
 }

@@ -14,10 +14,10 @@ mod sharing;
 mod watched;
 
 use super::{
-    admission::ProfileAdmission,
     cluster_view::ClusterView,
     operator_limits::OperatorLimits,
     profile_parser::{ClusterProfile, validate},
+    quota::ProfileQuota,
     reconcile::{ReconcileResult, Reconciler},
 };
 use crate::{forecast::accepted, status::StoredStatus};
@@ -30,7 +30,7 @@ use kubewarm_api::{
     },
     v1alpha1::CacheProfile,
 };
-use kubewarm_cache::informer::{AccessLoss, InformerFault, InformerPhase, InformerReport, Verb};
+use kubewarm_cache::informer::{InformerFault, InformerPhase, InformerReport, Verb};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::{
@@ -38,7 +38,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::time::Instant;
 
 /// A simulated cluster that serves configmaps, pods and nodes in v1, and the kinds that a test
 /// adds. The informers in `synced` have completed their first lists.
@@ -54,7 +53,7 @@ struct Tables {
     names: Vec<&'static str>,
     /// If true, the stores of Namespaces are empty, as if kubewarm had purged them after the
     /// creation of the reports.
-    are_emptied: bool,
+    is_emptied: bool,
     meters: Mutex<BTreeMap<InformerKey, Arc<UsageMeter>>>,
 }
 
@@ -70,7 +69,7 @@ impl Default for Tables {
             counting: BTreeSet::new(),
             attempts: 1,
             names: Vec::new(),
-            are_emptied: false,
+            is_emptied: false,
             meters: Mutex::default(),
         }
     }
@@ -83,22 +82,28 @@ impl Tables {
         ClusterView {
             reports: known.map(|key| (key.clone(), self.report(key))).collect(),
             authors: AccountPolicyEnforcement::Enforced,
-            kind: Box::new(|target| Some(self.resolve(&target.of, target.version.as_deref()))),
+            kind: Box::new(|target| {
+                Some(self.resolve(&target.resource, target.version.as_deref()))
+            }),
             meter: Box::new(|key| self.meter(key)),
             names: Box::new(|_| {
                 let names = self.names.iter().map(|&name| name.into());
-                (!self.are_emptied).then(|| names.collect())
+                (!self.is_emptied).then(|| names.collect())
             }),
             planned_names: Box::new(|_| None),
         }
     }
 
-    fn resolve(&self, of: &GroupResource, version: Option<&str>) -> Result<ResourceInfo, Refusal> {
-        let Some(&(preferred, namespaced)) = self.kinds.get(of.resource()) else {
+    fn resolve(
+        &self,
+        resource: &GroupResource,
+        version: Option<&str>,
+    ) -> Result<ResourceInfo, Refusal> {
+        let Some(&(preferred, is_namespaced)) = self.kinds.get(resource.resource()) else {
             return Err(Refusal::new(RefusalReason::UnknownResource, "resource: unknown"));
         };
-        let resource = Resource::new(of.clone(), version.unwrap_or(preferred)).unwrap();
-        Ok(ResourceInfo { namespaced, ..ResourceInfo::new(resource, "Kind") })
+        let resource = Resource::new(resource.clone(), version.unwrap_or(preferred)).unwrap();
+        Ok(ResourceInfo { is_namespaced, ..ResourceInfo::new(resource, "Kind") })
     }
 
     fn report(&self, key: &InformerKey) -> InformerReport {
@@ -116,7 +121,7 @@ impl Tables {
             phase: InformerPhase::Watching,
             synced_at: self.synced.contains(key).then_some(now),
             fault,
-            lost: self.lost.contains(key).then(|| AccessLoss { at: Instant::now(), time: now }),
+            lost_at: self.lost.contains(key).then_some(now),
             is_counting: self.counting.contains(key),
             ..InformerReport::queued(now)
         }
@@ -168,14 +173,14 @@ fn reconciler() -> Reconciler {
 
 fn reconciler_of(scope: OperatorScope) -> Reconciler {
     let limits = OperatorLimits::default();
-    let admission = ProfileAdmission::new(Arc::clone(&scope.namespace), limits);
-    Reconciler::new(scope, limits, ListPolicy::default(), admission)
+    let quota = ProfileQuota::new(Arc::clone(&scope.namespace), limits);
+    Reconciler::new(scope, limits, ListPolicy::default(), quota)
 }
 
 fn reconciler_within(limits: OperatorLimits) -> Reconciler {
     let scope = operator_scope("kubewarm-system", WatchedNamespaces::Everywhere);
-    let admission = ProfileAdmission::new(Arc::clone(&scope.namespace), limits);
-    Reconciler::new(scope, limits, ListPolicy::default(), admission)
+    let quota = ProfileQuota::new(Arc::clone(&scope.namespace), limits);
+    Reconciler::new(scope, limits, ListPolicy::default(), quota)
 }
 
 fn memory_limits(bytes: Option<u64>, namespace_bytes: Option<u64>) -> OperatorLimits {
@@ -195,7 +200,7 @@ fn desired(outcome: &ReconcileResult) -> Vec<String> {
 }
 
 fn first(outcome: &ReconcileResult) -> &ResolvedProfile {
-    &outcome.observed[0].declared
+    &outcome.observed[0].resolved
 }
 
 fn refused(outcome: &ReconcileResult) -> &Refusal {

@@ -16,12 +16,12 @@ fn spec(app: &str, limits: &Value) -> Value {
 /// Sets the size of each store whose informer's name contains `informer` to `objects` objects of 1
 /// KiB each.
 fn hold(cluster: &Tables, outcome: &ReconcileResult, informer: &str, objects: u64) {
-    let mut found = 0;
+    let mut count = 0;
     for key in outcome.desired.keys().filter(|key| key.to_string().contains(informer)) {
         cluster.meter(key).set(objects, objects << 10);
-        found += 1;
+        count += 1;
     }
-    assert!(found > 0, "{informer} is not among {:?}", desired(outcome));
+    assert!(count > 0, "{informer} is not among {:?}", desired(outcome));
 }
 
 fn pods(outcome: &ReconcileResult) -> &ResolvedTarget {
@@ -31,8 +31,8 @@ fn pods(outcome: &ReconcileResult) -> &ResolvedTarget {
 /// Whether the lists of the informers whose names contain `informer` are paused.
 fn is_held_back(outcome: &ReconcileResult, informer: &str) -> bool {
     let mut informers = outcome.desired.values().map(|(spec, _)| spec);
-    let found = informers.find(|spec| spec.key.to_string().contains(informer));
-    !found.unwrap().settings.meter.can_grow()
+    let spec = informers.find(|spec| spec.key.to_string().contains(informer));
+    !spec.unwrap().settings.meter.can_grow()
 }
 
 /// Runs profile `a/p` with 60 pods, and then edits it to select other pods, whose informer is not
@@ -64,20 +64,20 @@ fn memory(kib: u64, informers: u64) -> u64 {
 fn old_stores_count_and_are_dropped_before_any_target_stops() {
     for limits in [json!({"maxObjects": 100}), json!({"maxMemory": "100Ki"})] {
         let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-        let (found, outcome) = edited(&mut reconciler, &mut cluster, &limits);
-        let found = [found];
+        let (profile, outcome) = edited(&mut reconciler, &mut cluster, &limits);
+        let profiles = [profile];
         hold(&cluster, &outcome, "configmaps", 40);
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         assert!(pods(&outcome).serving.is_some(), "usage equals the limit: {limits}");
         hold(&cluster, &outcome, "configmaps", 41);
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         assert!(outcome.exceeded.is_empty(), "{limits}");
         assert_eq!((pods(&outcome).limited, &pods(&outcome).serving), (None, &None), "{limits}");
         let informers =
             ["configmaps.v1 in namespace a", "pods.v1 in namespace a, labels app in (shop)"];
         assert_eq!(desired(&outcome), informers, "{limits}");
         sync(&mut cluster, &outcome);
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         assert_eq!(pods(&outcome).serving.as_ref().unwrap().generation, 2);
     }
 }
@@ -85,19 +85,19 @@ fn old_stores_count_and_are_dropped_before_any_target_stops() {
 #[test]
 fn a_list_paused_by_old_stores_continues_after_they_are_dropped() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let (found, outcome) = edited(&mut reconciler, &mut cluster, &json!({"maxObjects": 100}));
-    let found = [found];
+    let (profile, outcome) = edited(&mut reconciler, &mut cluster, &json!({"maxObjects": 100}));
+    let profiles = [profile];
     hold(&cluster, &outcome, "shop", 40);
     assert!(!is_held_back(&outcome, "shop"));
     hold(&cluster, &outcome, "shop", 41);
     assert!(is_held_back(&outcome, "shop"));
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert!(!is_held_back(&outcome, "shop"), "the list continues at the same page");
     assert!(!pods(&outcome).is_stopped());
 
     hold(&cluster, &outcome, "shop", 101);
     assert!(is_held_back(&outcome, "shop"));
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert!(pods(&outcome).is_stopped(), "the target alone exceeds the limit");
     let overrun = pods(&outcome).limited.unwrap().overrun;
     assert_eq!((overrun.reached, overrun.others), (101, 0));
@@ -107,17 +107,20 @@ fn a_list_paused_by_old_stores_continues_after_they_are_dropped() {
 fn old_stores_count_for_their_namespace() {
     let mut cluster = Tables::default();
     let mut reconciler = reconciler_within(memory_limits(None, Some(memory(100, 3))));
-    let (found, outcome) = edited(&mut reconciler, &mut cluster, &Value::Null);
-    let found = [found, profile("a", "other", 1, targets(&["nodes", "configmaps"]))];
+    let (edited_profile, outcome) = edited(&mut reconciler, &mut cluster, &Value::Null);
+    let profiles = [edited_profile, profile("a", "other", 1, targets(&["nodes", "configmaps"]))];
     hold(&cluster, &outcome, "shop", 41);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert!(outcome.exceeded.is_empty());
-    let of = |name: &str| {
-        outcome.observed.iter().map(|it| &it.declared).find(|it| &*it.profile.name == name).unwrap()
+    let resolved = |name: &str| {
+        let mut all = outcome.observed.iter().map(|observed| &observed.resolved);
+        all.find(|resolved| &*resolved.profile.name == name).unwrap()
     };
-    assert_eq!(of("p").targets[0].serving, None);
+    assert_eq!(resolved("p").targets[0].serving, None);
     assert!(
-        ["p", "other"].iter().all(|name| of(name).targets.iter().all(|it| it.limited.is_none()))
+        ["p", "other"]
+            .iter()
+            .all(|name| resolved(name).targets.iter().all(|target| target.limited.is_none()))
     );
 }
 
@@ -138,9 +141,9 @@ fn profiles_and_statuses_count_for_the_limit_of_their_namespace() {
     let large = [with("a", 150 << 10), small[1].clone(), with("kubewarm-system", 9 << 20)];
     let outcome = run(&mut reconciler, &large, &cluster);
     let stopped = |outcome: &ReconcileResult| -> Vec<_> {
-        let all = outcome.observed.iter().map(|observed| &observed.declared);
-        let stopped = all.filter(|declared| declared.targets[0].is_stopped());
-        stopped.map(|declared| declared.profile.to_string()).collect()
+        let all = outcome.observed.iter().map(|observed| &observed.resolved);
+        let stopped = all.filter(|resolved| resolved.targets[0].is_stopped());
+        stopped.map(|resolved| resolved.profile.to_string()).collect()
     };
     assert_eq!(stopped(&outcome), ["a/p"], "no other profile stops");
     let overrun = first(&outcome).targets[0].limited.unwrap().overrun;
@@ -155,16 +158,16 @@ fn profiles_and_statuses_count_for_the_limit_of_their_namespace() {
 fn old_stores_of_one_tenant_stop_no_other_tenant() {
     let mut cluster = Tables::default();
     let mut reconciler = reconciler_within(memory_limits(Some(memory(100, 4)), None));
-    let (found, _) = edited(&mut reconciler, &mut cluster, &Value::Null);
-    let found = [found, profile("b", "p", 1, targets(&["pods"]))];
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let (edited_profile, _) = edited(&mut reconciler, &mut cluster, &Value::Null);
+    let profiles = [edited_profile, profile("b", "p", 1, targets(&["pods"]))];
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     hold(&cluster, &outcome, "namespace b", 41);
     let others = outcome.desired.keys().filter(|key| key.declared_in.as_deref() == Some("b"));
     cluster.synced.extend(others.cloned());
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert!(outcome.exceeded.is_empty(), "{:?}", outcome.exceeded);
     assert!(!pods(&outcome).is_stopped() && pods(&outcome).serving.is_none());
-    let other = &outcome.observed[1].declared.targets[0];
+    let other = &outcome.observed[1].resolved.targets[0];
     assert!(other.serving.is_some() && other.limited.is_none());
 }
 
@@ -173,16 +176,16 @@ fn a_new_version_counts_while_the_old_one_serves() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let mut only = targets(&["pods"]);
     only["limits"] = json!({"maxObjects": 100});
-    let found = [profile("a", "p", 1, only)];
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let profiles = [profile("a", "p", 1, only)];
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     hold(&cluster, &outcome, "pods", 60);
     sync(&mut cluster, &outcome);
-    run(&mut reconciler, &found, &cluster);
+    run(&mut reconciler, &profiles, &cluster);
     cluster.kinds.insert("pods", ("v2", true));
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     hold(&cluster, &outcome, "pods.v2", 41);
     assert!(is_held_back(&outcome, "pods.v2"));
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert_eq!(desired(&outcome), ["pods.v2 in namespace a"]);
     assert!(!pods(&outcome).is_stopped());
 }
@@ -204,17 +207,17 @@ fn a_selectors_namespaces_count_only_for_their_tenant() {
     for bounds in [(None, Some(memory(100, 3))), (Some(memory(150, 4)), None)] {
         let mut cluster = Tables { names: vec!["x", "y"], ..Tables::default() };
         let mut reconciler = reconciler_within(memory_limits(bounds.0, bounds.1));
-        let found = [selecting("a", &Value::Null), profile("b", "p", 1, targets(&["pods"]))];
+        let profiles = [selecting("a", &Value::Null), profile("b", "p", 1, targets(&["pods"]))];
         for _ in 0..3 {
-            let outcome = run(&mut reconciler, &found, &cluster);
+            let outcome = run(&mut reconciler, &profiles, &cluster);
             sync(&mut cluster, &outcome);
         }
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         assert_eq!(outcome.desired.len(), 4, "{bounds:?}");
         hold(&cluster, &outcome, "namespace b", 60);
         hold(&cluster, &outcome, "namespaces.v1", 101);
         assert!(is_held_back(&outcome, "namespaces.v1"), "{bounds:?}");
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         assert_eq!(desired(&outcome), ["pods.v1 in namespace b"], "{bounds:?}");
         let stopped = pods(&outcome);
         assert!(stopped.is_stopped());
@@ -228,11 +231,11 @@ fn a_selectors_namespaces_count_only_for_their_tenant() {
 fn a_selectors_namespaces_do_not_count_for_the_profiles_limits() {
     for limits in [json!({"maxObjects": 10}), json!({"maxMemory": "10Ki"})] {
         let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-        let found = [selecting("a", &limits)];
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let profiles = [selecting("a", &limits)];
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         hold(&cluster, &outcome, "namespaces.v1", 100);
         sync(&mut cluster, &outcome);
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         assert!(outcome.exceeded.is_empty() && !is_held_back(&outcome, "namespaces.v1"));
     }
 }
@@ -242,13 +245,13 @@ fn a_target_with_too_many_informers_stops_if_its_namespaces_do_not_fit() {
     let names: Vec<_> = (0..3_000).map(|n| &*format!("n{n}").leak()).collect();
     let mut cluster = Tables { names, ..Tables::default() };
     let mut reconciler = reconciler_within(memory_limits(None, Some(memory(100, 1))));
-    let found = [selecting("a", &Value::Null)];
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let profiles = [selecting("a", &Value::Null)];
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     sync(&mut cluster, &outcome);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     hold(&cluster, &outcome, "namespaces.v1", 101);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert!(outcome.desired.is_empty() && pods(&outcome).is_stopped());
     assert_eq!(
         pods(&outcome).limited.unwrap().overrun.expected,

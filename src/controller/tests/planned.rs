@@ -1,5 +1,5 @@
 use super::*;
-use crate::forecast::{self, CostSurveyor, Forecaster, REQUEST_PAUSE};
+use crate::forecast::{self, ForecastSampler, Forecaster, REQUEST_PAUSE};
 use http::{Request, Response};
 use kube::client::Body;
 use kubewarm_api::model::Identity;
@@ -46,7 +46,7 @@ impl ClientProvider for Empty {
 async fn accepted_by_second(
     reconciler: &mut Reconciler,
     forecasts: &Forecaster,
-    found: &[ClusterProfile],
+    profiles: &[ClusterProfile],
     seconds: usize,
 ) -> Vec<bool> {
     let tables = Tables::default();
@@ -55,10 +55,11 @@ async fn accepted_by_second(
         tokio::time::sleep(Duration::from_secs(1)).await;
         let planned_names = Box::new(|key: &InformerKey| forecasts.names(key));
         let cluster = ClusterView { planned_names, ..tables.cluster() };
-        let outcome = reconciler.reconcile(found, &cluster, None, Duration::ZERO);
-        let declared: Vec<_> = outcome.observed.into_iter().map(|it| it.declared).collect();
-        forecasts.set_planned(declared.iter().cloned());
-        let target = &declared[0].targets[0];
+        let outcome = reconciler.reconcile(profiles, &cluster, None, Duration::ZERO);
+        let resolved: Vec<_> =
+            outcome.observed.into_iter().map(|observed| observed.resolved).collect();
+        forecasts.set_planned(resolved.iter().cloned());
+        let target = &resolved[0].targets[0];
         let is_accepted = matches!(target.resolved, Some(Ok(_)));
         let selector = &target.namespaces.as_ref().expect("the selector's informer").key;
         assert!(is_accepted || forecasts.names(selector).is_none(), "target is refused");
@@ -73,30 +74,31 @@ async fn a_planned_selector_of_too_many_namespaces_is_refused_until_fewer_match(
     spec["mode"] = json!("Plan");
     spec["targets"][0]["scope"] =
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
-    let found = [profile("kubewarm-system", "p", 1, spec)];
+    let profiles = [profile("kubewarm-system", "p", 1, spec)];
     let (namespaces, lists) = (Arc::new(AtomicUsize::new(2_049)), Arc::new(AtomicUsize::new(0)));
     let server = Empty { namespaces: Arc::clone(&namespaces), lists: Arc::clone(&lists) };
     let (forecasts, stop) = (Forecaster::default(), CancellationToken::new());
-    let surveyor = CostSurveyor::new(Arc::new(server), REQUEST_PAUSE, NamespaceBuckets::default());
-    let forecasting = forecast::run(forecasts.clone(), surveyor, || true, |_| false, stop.clone());
+    let sampler =
+        ForecastSampler::new(Arc::new(server), REQUEST_PAUSE, NamespaceBuckets::default());
+    let forecasting = forecast::run(forecasts.clone(), sampler, || true, |_| false, stop.clone());
     let forecasting = tokio::spawn(forecasting);
 
     let mut reconciler = reconciler();
-    let mut seen = accepted_by_second(&mut reconciler, &forecasts, &found, 120).await;
+    let mut seen = accepted_by_second(&mut reconciler, &forecasts, &profiles, 120).await;
     let from = seen.iter().position(|accepted| !accepted).expect("the target is refused");
     assert!(from < 10 && !seen.split_off(from).contains(&true), "refused from second {from} on");
     let listed = lists.load(Ordering::Relaxed);
     assert!(listed < 10, "namespaces were listed {listed} times in two minutes");
-    let forecast = forecasts.get(&found[0].profile).expect("the other target has a forecast");
+    let forecast = forecasts.get(&profiles[0].profile).expect("the other target has a forecast");
     assert_eq!(
         forecast.targets.iter().map(|(name, _)| &**name).collect::<Vec<_>>(),
         ["configmaps"]
     );
 
     namespaces.store(2, Ordering::Relaxed);
-    let seen = accepted_by_second(&mut reconciler, &forecasts, &found, 660).await;
+    let seen = accepted_by_second(&mut reconciler, &forecasts, &profiles, 660).await;
     assert_eq!(seen.last(), Some(&true), "accepted again within ten minutes");
-    let forecast = forecasts.get(&found[0].profile).expect("a forecast");
+    let forecast = forecasts.get(&profiles[0].profile).expect("a forecast");
     assert_eq!((forecast.targets.len(), forecast.total.informers), (2, 3));
     stop.cancel();
     forecasting.await.unwrap();

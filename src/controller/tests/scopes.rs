@@ -25,8 +25,8 @@ fn only_profiles_in_the_operator_namespace_read_other_namespaces() {
         assert!(!desired(&of_operator).is_empty(), "{scope}");
 
         spec["serviceAccountName"] = json!("reader");
-        let found = profile("a", "p", 1, spec);
-        let outcome = run(&mut reconciler(), &[found], &Tables::default());
+        let profile = profile("a", "p", 1, spec);
+        let outcome = run(&mut reconciler(), &[profile], &Tables::default());
         let informers = desired(&outcome);
         assert!(!informers.is_empty(), "the ServiceAccount's RBAC decides: {scope}");
         assert!(
@@ -36,8 +36,8 @@ fn only_profiles_in_the_operator_namespace_read_other_namespaces() {
     }
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] = json!({"type": "Namespaces", "namespaces": ["a"]});
-    let own = run(&mut reconciler(), &[profile("a", "p", 1, spec)], &Tables::default());
-    assert_eq!(desired(&own), ["pods.v1 in namespace a"]);
+    let outcome = run(&mut reconciler(), &[profile("a", "p", 1, spec)], &Tables::default());
+    assert_eq!(desired(&outcome), ["pods.v1 in namespace a"]);
 }
 
 #[test]
@@ -72,9 +72,9 @@ fn a_selector_follows_its_namespaces_and_can_match_none() {
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
-    let found = [profile("kubewarm-system", "p", 1, spec)];
+    let profiles = [profile("kubewarm-system", "p", 1, spec)];
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert_eq!(desired(&outcome), ["namespaces.v1 in the cluster, labels x in (y), metadata only"]);
     assert_eq!(
         first(&outcome).targets[0].serving,
@@ -83,12 +83,12 @@ fn a_selector_follows_its_namespaces_and_can_match_none() {
     );
 
     sync(&mut cluster, &outcome);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     let serving = first(&outcome).targets[0].serving.as_ref().unwrap();
     assert!(serving.informers.is_empty(), "a target without matching namespaces is warm");
 
     cluster.names = vec!["a", "b"];
-    assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 3);
+    assert_eq!(desired(&run(&mut reconciler, &profiles, &cluster)).len(), 3);
     cluster.names = vec!["b"];
-    assert_eq!(desired(&run(&mut reconciler, &found, &cluster)).len(), 2);
+    assert_eq!(desired(&run(&mut reconciler, &profiles, &cluster)).len(), 2);
 }

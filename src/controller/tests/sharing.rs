@@ -1,5 +1,7 @@
 use super::*;
-use crate::controller::{informer_quotas::PER_PROFILE, profile_parser::own_informers};
+use crate::controller::{
+    declarations::Declarations, informer_quotas::PER_PROFILE, profile_parser::profile_informers,
+};
 use kubewarm_api::model::FieldPath;
 
 /// Default maximum number of informers that the profiles of one namespace declare.
@@ -17,7 +19,7 @@ fn indexing(from: usize) -> Value {
 
 #[test]
 fn combined_indexes_are_bounded_and_the_latest_profile_reports_omitted_ones() {
-    let mut found: Vec<_> = [("a", "first", 7), ("a", "aaa", 9), ("a", "second", 8)]
+    let mut profiles: Vec<_> = [("a", "first", 7), ("a", "aaa", 9), ("a", "second", 8)]
         .into_iter()
         .enumerate()
         .map(|(n, (namespace, name, created))| ClusterProfile {
@@ -27,16 +29,17 @@ fn combined_indexes_are_bounded_and_the_latest_profile_reports_omitted_ones() {
         .collect();
     let mut reconciler = reconciler();
     let left_out = |outcome: &ReconcileResult| -> Vec<_> {
-        let all = outcome.observed.iter().map(|observed| &observed.declared);
-        let hits = all.filter(|declared| !declared.targets[0].left_out.is_empty());
-        hits.map(|it| (it.profile.to_string(), it.targets[0].left_out.len())).collect()
+        let all = outcome.observed.iter().map(|observed| &observed.resolved);
+        let hits = all.filter(|resolved| !resolved.targets[0].left_out.is_empty());
+        hits.map(|resolved| (resolved.profile.to_string(), resolved.targets[0].left_out.len()))
+            .collect()
     };
-    let outcome = run(&mut reconciler, &found, &Tables::default());
+    let outcome = run(&mut reconciler, &profiles, &Tables::default());
     assert_eq!(outcome.desired.values().next().unwrap().0.indexes.len(), 32);
     assert_eq!(left_out(&outcome), [("a/aaa".to_owned(), 16)]);
 
-    found.push(profile("kubewarm-system", "latest", 1, indexing(48)));
-    let outcome = run(&mut reconciler, &found, &Tables::default());
+    profiles.push(profile("kubewarm-system", "latest", 1, indexing(48)));
+    let outcome = run(&mut reconciler, &profiles, &Tables::default());
     assert_eq!(outcome.desired.len(), 2);
     assert_eq!(
         left_out(&outcome),
@@ -58,7 +61,8 @@ fn declared_indexes_never_displace_the_one_that_finds_namespaces() {
         target["resource"] = json!("namespaces");
         target["scope"] = json!({"type": "Cluster"});
         target["labelSelector"] = labels.clone();
-        // As kubewarm's own informer of a selector.
+        // Informers that kubewarm itself starts for a namespace selector have the same projection,
+        // so the target can share such an informer.
         target["projection"] = json!({"type": "Metadata", "managedFields": "Drop"});
         target
     };
@@ -67,8 +71,8 @@ fn declared_indexes_never_displace_the_one_that_finds_namespaces() {
     let spec = json!({"targets": [of_namespaces(0), of_namespaces(16), pods]});
     let mut cluster = Tables::default();
     cluster.kinds.insert("namespaces", ("v1", false));
-    let found = [profile("kubewarm-system", "p", 1, spec)];
-    let outcome = run(&mut reconciler(), &found, &cluster);
+    let profiles = [profile("kubewarm-system", "p", 1, spec)];
+    let outcome = run(&mut reconciler(), &profiles, &cluster);
     let [(informer, _)] = outcome.desired.values().collect::<Vec<_>>()[..] else {
         panic!("one informer for all: {:?}", desired(&outcome));
     };
@@ -141,7 +145,7 @@ fn profiles_never_share_kubewarms_own_informers() {
             json!({"name": format!("t{n}"), "group": group, "resource": resource, "scope": scope}),
         );
     }
-    let found: Vec<_> = [("a", None), ("a", Some("reader")), ("kubewarm-system", None)]
+    let profiles: Vec<_> = [("a", None), ("a", Some("reader")), ("kubewarm-system", None)]
         .into_iter()
         .map(|(namespace, account)| {
             let spec = json!({"targets": all, "serviceAccountName": account});
@@ -150,17 +154,19 @@ fn profiles_never_share_kubewarms_own_informers() {
         .collect();
     let mut cluster = Tables { names: vec!["a", "b"], ..Tables::default() };
     cluster.kinds.insert("cacheprofiles", ("v1alpha1", true));
-    let own = [WatchedNamespaces::Everywhere, WatchedNamespaces::Namespaces(["a".into()].into())]
-        .map(|watched| {
-            let informers = own_informers(&watched).unwrap();
-            assert!(informers.iter().all(|informer| informer.key.declared_in.is_none()));
-            informers
-        });
+    let operator_informers =
+        [WatchedNamespaces::Everywhere, WatchedNamespaces::Namespaces(["a".into()].into())].map(
+            |watched| {
+                let informers = profile_informers(&watched).unwrap();
+                assert!(informers.iter().all(|informer| informer.key.declared_in.is_none()));
+                informers
+            },
+        );
     let mut reconciler = reconciler();
     for _ in 0..2 {
-        let outcome = run(&mut reconciler, &found, &cluster);
-        let declared = outcome.observed.iter().flat_map(|observed| &observed.declared.targets);
-        let informers: BTreeSet<_> = declared
+        let outcome = run(&mut reconciler, &profiles, &cluster);
+        let targets = outcome.observed.iter().flat_map(|observed| &observed.resolved.targets);
+        let informers: BTreeSet<_> = targets
             .flat_map(|target| {
                 let serving = target.serving.iter().flat_map(|serving| serving.informers.iter());
                 target.informers.iter().chain(serving)
@@ -171,7 +177,10 @@ fn profiles_never_share_kubewarms_own_informers() {
         assert!(informers.len() > 12, "{informers:?}");
         for key in informers {
             assert!(key.declared_in.is_some(), "{key:?}");
-            assert!(own.iter().flatten().all(|own| own.key != *key), "{key:?}");
+            assert!(
+                operator_informers.iter().flatten().all(|informer| informer.key != *key),
+                "{key:?}"
+            );
         }
         sync(&mut cluster, &outcome);
     }
@@ -202,30 +211,30 @@ fn a_profile_beyond_its_informer_limit_is_refused_and_serves_its_old_generation(
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["scope"] =
         json!({"type": "NamespaceSelector", "namespaceSelector": {"matchLabels": {"x": "y"}}});
-    let found = [profile("kubewarm-system", "p", 1, spec)];
+    let profiles = [profile("kubewarm-system", "p", 1, spec)];
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     cluster.names = names(PER_PROFILE - 1);
     for _ in 0..3 {
-        let outcome = run(&mut reconciler, &found, &cluster);
+        let outcome = run(&mut reconciler, &profiles, &cluster);
         sync(&mut cluster, &outcome);
     }
     cluster.names = names(PER_PROFILE);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     let message = &refused(&outcome).message;
     assert!(message.starts_with("targets[pods].scope: 2049 informers"), "{message}");
     assert_eq!(outcome.desired.len(), PER_PROFILE, "the old informers keep serving");
-    let fresh = run(&mut self::reconciler(), &found, &cluster);
+    let fresh = run(&mut self::reconciler(), &profiles, &cluster);
     assert_eq!(fresh.desired.len(), 1, "the selector's informer still runs");
 
     cluster.names.truncate(5);
-    let outcome = run(&mut reconciler, &found, &cluster);
+    let outcome = run(&mut reconciler, &profiles, &cluster);
     assert_eq!(first(&outcome).targets[0].informers.len(), 5);
 }
 
 #[test]
 fn a_namespace_selector_has_an_informer_even_if_it_matches_too_many() {
-    let found: Vec<_> = (0..=PER_NAMESPACE / 32)
+    let profiles: Vec<_> = (0..=PER_NAMESPACE / 32)
         .map(|n| {
             let mut spec = targets(&["pods"]);
             spec["serviceAccountName"] = json!("reader");
@@ -241,10 +250,10 @@ fn a_namespace_selector_has_an_informer_even_if_it_matches_too_many() {
         })
         .collect();
     let cluster = Tables { names: names(PER_PROFILE), ..Tables::default() };
-    let outcome = run(&mut reconciler(), &found, &cluster);
+    let outcome = run(&mut reconciler(), &profiles, &cluster);
     assert_eq!(outcome.desired.len(), PER_NAMESPACE);
     let cluster = Tables { synced: outcome.desired.keys().cloned().collect(), ..cluster };
-    let outcome = run(&mut reconciler(), &found, &cluster);
+    let outcome = run(&mut reconciler(), &profiles, &cluster);
     assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     assert_eq!(outcome.desired.len(), PER_NAMESPACE);
 }
@@ -261,27 +270,27 @@ fn the_profiles_of_a_namespace_share_a_limit_except_in_the_operator_namespace() 
         .collect();
     let resource = profile("a", "x", 1, spec);
     let count = PER_NAMESPACE / each;
-    let mut found: Vec<_> = (0..=count)
+    let mut profiles: Vec<_> = (0..=count)
         .map(|n| {
             let (namespace, name) = ("a".into(), format!("p{n:04}").into());
-            let mut found = ClusterProfile { created: Some(Timestamp::MIN), ..resource.clone() };
-            found.profile = ProfileRef { namespace, name };
-            found
+            let mut profile = ClusterProfile { created: Some(Timestamp::MIN), ..resource.clone() };
+            profile.profile = ProfileRef { namespace, name };
+            profile
         })
         .collect();
     // `found[0]` becomes the newest profile, although its name sorts first.
-    found[0].created = Some(Timestamp::MAX);
+    profiles[0].created = Some(Timestamp::MAX);
     let accepted = |outcome: &ReconcileResult| -> Vec<bool> {
-        let targets = outcome.observed.iter().map(|observed| &observed.declared.targets);
-        targets.map(|all| all.iter().all(|it| matches!(it.resolved, Some(Ok(_))))).collect()
+        let targets = outcome.observed.iter().map(|observed| &observed.resolved.targets);
+        targets.map(|all| all.iter().all(|target| matches!(target.resolved, Some(Ok(_))))).collect()
     };
-    let outcome = run(&mut reconciler(), &found, &Tables::default());
+    let outcome = run(&mut reconciler(), &profiles, &Tables::default());
     assert_eq!(refused(&outcome).reason, RefusalReason::TooManyInformers);
     assert!(refused(&outcome).message.contains("1000 together"), "{}", refused(&outcome));
     assert!(accepted(&outcome)[1..].iter().all(|&accepted| accepted));
     let outcome = run(
         &mut reconciler_of(operator_scope("a", WatchedNamespaces::Everywhere)),
-        &found,
+        &profiles,
         &Tables::default(),
     );
     assert!(accepted(&outcome).iter().all(|&accepted| accepted));
@@ -293,13 +302,31 @@ fn all_profiles_share_a_limit_and_the_operator_namespace_has_precedence() {
         OperatorLimits { informers: 3, namespace_informers: 2, ..OperatorLimits::default() };
     let mut reconciler = reconciler_within(limits);
     let two = || targets(&["pods", "configmaps"]);
-    let found = ["a", "b", "kubewarm-system"].map(|namespace| profile(namespace, "p", 1, two()));
-    let outcome = run(&mut reconciler, &found, &Tables::default());
-    let refused = outcome.observed.iter().map(|it| {
-        let targets = it.declared.targets.iter();
-        targets.filter(|it| matches!(it.resolved, Some(Err(_)))).count()
+    let profiles = ["a", "b", "kubewarm-system"].map(|namespace| profile(namespace, "p", 1, two()));
+    let outcome = run(&mut reconciler, &profiles, &Tables::default());
+    let refused = outcome.observed.iter().map(|observed| {
+        let targets = observed.resolved.targets.iter();
+        targets.filter(|target| matches!(target.resolved, Some(Err(_)))).count()
     });
     assert_eq!(refused.collect::<Vec<_>>(), [1, 2, 0]);
-    let text = outcome.observed[1].declared.targets[0].resolved.clone().unwrap().unwrap_err();
+    let text = outcome.observed[1].resolved.targets[0].resolved.clone().unwrap().unwrap_err();
     assert!(text.message.contains("--max-informers"), "{text}");
+}
+
+#[test]
+fn an_equal_reconciliation_decides_the_same() {
+    let profiles = [
+        profile("a", "first", 1, targets(&["pods", "configmaps"])),
+        profile("a", "second", 1, targets(&["pods", "unknown"])),
+        profile("a", "invalid", 1, json!({"targets": []})),
+    ];
+    let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
+    let mut reconcile = |cluster: &Tables, seconds| {
+        let now = Duration::from_secs(seconds);
+        reconciler.reconcile(&profiles, &cluster.cluster(), None, now).observed
+    };
+    let decided = Declarations::new(reconcile(&cluster, 0));
+    assert!(!decided.running.is_empty() && decided.is_of(&reconcile(&cluster, 1)));
+    cluster.kinds.insert("unknown", ("v1", true));
+    assert!(!decided.is_of(&reconcile(&cluster, 2)));
 }

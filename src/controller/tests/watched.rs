@@ -8,8 +8,12 @@ fn outcome(namespace: &str, scope: &Value) -> ReconcileResult {
     let watched = WatchedNamespaces::Namespaces(["kubewarm-system".into(), "a".into()].into());
     let mut spec = targets(&[if scope["type"] == "Cluster" { "nodes" } else { "pods" }]);
     spec["targets"][0]["scope"] = scope.clone();
-    let found = [profile(namespace, "p", 1, spec)];
-    run(&mut reconciler_of(operator_scope("kubewarm-system", watched)), &found, &Tables::default())
+    let profiles = [profile(namespace, "p", 1, spec)];
+    run(
+        &mut reconciler_of(operator_scope("kubewarm-system", watched)),
+        &profiles,
+        &Tables::default(),
+    )
 }
 
 #[test]
@@ -17,13 +21,13 @@ fn scopes_that_need_a_cluster_role_are_refused_by_name() {
     let selector = json!({"type": "NamespaceSelector",
         "namespaceSelector": {"matchLabels": {"a": "b"}}});
     for scope in [selector, json!({"type": "AllNamespaces"}), json!({"type": "Cluster"})] {
-        let found = outcome("kubewarm-system", &scope);
-        let refusal = refused(&found);
+        let result = outcome("kubewarm-system", &scope);
+        let refusal = refused(&result);
         assert_eq!(refusal.reason, RefusalReason::ScopeNotAvailable, "{scope}");
         let kind = scope["type"].as_str().unwrap();
         assert!(refusal.message.contains(kind) && refusal.message.contains("use type Namespaces"));
         // The profile's namespace selector is refused, so no informer watches Namespaces.
-        assert!(desired(&found).is_empty(), "{scope}");
+        assert!(desired(&result).is_empty(), "{scope}");
         // A tenant's profile may not use this scope even if the operator has a ClusterRole. The
         // refusal therefore names the tenant's restriction, and not the missing ClusterRole.
         let reason = refused(&outcome("a", &scope)).reason;
@@ -44,8 +48,8 @@ fn a_profile_with_an_account_is_limited_only_by_its_roles() {
 
 #[test]
 fn a_list_of_namespaces_needs_no_cluster_role() {
-    let own = outcome("a", &json!({"type": "OwnNamespace"}));
-    assert_eq!(desired(&own), ["pods.v1 in namespace a"]);
+    let one = outcome("a", &json!({"type": "OwnNamespace"}));
+    assert_eq!(desired(&one), ["pods.v1 in namespace a"]);
     let two = json!({"type": "Namespaces", "namespaces": ["a", "b"]});
     let two = outcome("kubewarm-system", &two);
     assert_eq!(desired(&two), ["pods.v1 in namespace a", "pods.v1 in namespace b"]);

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{CostSurveyor, ProfileForecast, accepted, is_accepted, survey::ProfileSurvey};
+use super::{ForecastSampler, ProfileForecast, accepted, is_accepted, sampler::ProfileSample};
 use jiff::Timestamp;
 use kubewarm_api::model::{InformerKey, ProfileRef, ResolvedProfile, has_same_informers};
 use kubewarm_client::{KeyedSemaphore, WorkQueue};
@@ -48,12 +48,12 @@ pub const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 /// profiles and forecasts.
 #[derive(Clone, Debug, Default)]
 pub struct Forecaster {
-    state: Arc<Mutex<ForecastState>>,
+    state: Arc<Mutex<ForecastQueue>>,
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
-struct ForecastState {
+struct ForecastQueue {
     entries: BTreeMap<ProfileRef, ForecastEntry>,
     queue: WorkQueue<ProfileRef>,
     names: BTreeMap<InformerKey, Vec<Arc<str>>>,
@@ -61,16 +61,17 @@ struct ForecastState {
 
 #[derive(Debug)]
 struct ForecastEntry {
-    declared: Arc<ResolvedProfile>,
+    resolved: Arc<ResolvedProfile>,
     /// Forecast of the profile's current spec. `None` before kubewarm has computed this forecast.
     forecast: Option<Arc<ProfileForecast>>,
-    /// Time at which the last forecast of `declared` ended.
-    surveyed_at: Option<Instant>,
+    /// Time at which the last forecast of `resolved` ended.
+    sampled_at: Option<Instant>,
 }
 
-impl Default for ForecastState {
+impl Default for ForecastQueue {
     fn default() -> Self {
-        // The queue uses these retry delays only after failures, and no forecast counts as failed.
+        // The queue uses its two retry delays only after failures, and no forecast counts as
+        // failed. The values of these delays therefore do not matter.
         let queue = WorkQueue::new(AGAIN, HOLDS);
         Self { entries: BTreeMap::new(), queue, names: BTreeMap::new() }
     }
@@ -82,96 +83,93 @@ impl Forecaster {
     pub fn set_planned(&self, planned: impl IntoIterator<Item = Arc<ResolvedProfile>>) {
         let mut state = self.state.lock();
         let mut known = std::mem::take(&mut state.entries);
-        for declared in planned {
-            let profile = declared.profile.clone();
+        for resolved in planned {
+            let profile = resolved.profile.clone();
             let is_of_generation = |old: &ForecastEntry| {
-                old.declared.uid == declared.uid && old.declared.generation == declared.generation
+                old.resolved.uid == resolved.uid && old.resolved.generation == resolved.generation
             };
             let old = known.remove(&profile).filter(is_of_generation);
             let entry = match old {
                 Some(old)
-                    if has_same_informers(&old.declared.targets, &declared.targets)
-                        && has_same_informers(accepted(&old.declared), accepted(&declared)) =>
+                    if has_same_informers(&old.resolved.targets, &resolved.targets)
+                        && has_same_informers(accepted(&old.resolved), accepted(&resolved)) =>
                 {
                     old
                 }
                 old => {
                     state.queue.add_at(profile.clone(), Instant::now());
                     let forecast = old.and_then(|old| old.forecast);
-                    ForecastEntry { declared, forecast, surveyed_at: None }
+                    ForecastEntry { resolved, forecast, sampled_at: None }
                 }
             };
             state.entries.insert(profile, entry);
         }
-        let ForecastState { entries, queue, names } = &mut *state;
+        let ForecastQueue { entries, queue, names } = &mut *state;
         queue.retain(|profile| entries.contains_key(profile));
-        let targets = || entries.values().flat_map(|entry| accepted(&entry.declared));
+        let targets = || entries.values().flat_map(|entry| accepted(&entry.resolved));
         names.retain(|key, _| {
             targets().filter_map(|target| target.namespaces.as_ref()).any(|spec| spec.key == *key)
         });
     }
 
-    #[must_use]
     pub fn get(&self, profile: &ProfileRef) -> Option<Arc<ProfileForecast>> {
         self.state.lock().entries.get(profile)?.forecast.clone()
     }
 
     /// Returns the namespaces that a namespace selector matches, or `None` before kubewarm has
     /// listed these namespaces.
-    #[must_use]
     pub fn names(&self, selector: &InformerKey) -> Option<Vec<Arc<str>>> {
         self.state.lock().names.get(selector).cloned()
     }
 
     /// Returns a receiver of notifications. The forecaster sends one for each new forecast, and one
     /// for each new list of the namespaces that a selector matches.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
     /// Returns the profiles whose forecast starts now, each with a permit from `admit`, which
-    /// limits the number of parallel forecasts. Due profiles for which `admit` returns `None` start
-    /// later.
+    /// limits the number of parallel forecasts. If `admit` returns `None` for a due profile, its
+    /// forecast starts later.
     ///
-    /// A profile is also due if `may_read` returns true for one of its informers that had no access
+    /// A profile is also due if `can_read` returns true for one of its informers that had no access
     /// during the last forecast.
     fn due<P>(
         &self,
-        may_read: &impl Fn(&InformerKey) -> bool,
+        can_read: &impl Fn(&InformerKey) -> bool,
         admit: impl Fn(&ProfileRef) -> Option<P>,
         now: Instant,
     ) -> Vec<(Arc<ResolvedProfile>, P)> {
         let mut state = self.state.lock();
-        let ForecastState { entries, queue, .. } = &mut *state;
+        let ForecastQueue { entries, queue, .. } = &mut *state;
         for (profile, entry) in &*entries {
-            let is_rested = entry.surveyed_at.is_some_and(|at| at + REGRANTED <= now);
-            if is_rested && entry.forecast.iter().flat_map(|f| &f.refused).any(may_read) {
+            let is_rested = entry.sampled_at.is_some_and(|at| at + REGRANTED <= now);
+            if is_rested && entry.forecast.iter().flat_map(|f| &f.refused).any(can_read) {
                 queue.add_at(profile.clone(), now);
             }
         }
         let taken = queue.start_due(now, admit);
-        let declared =
-            |(profile, permit)| Some((Arc::clone(&entries.get(&profile)?.declared), permit));
-        taken.into_iter().filter_map(declared).collect()
+        let resolved =
+            |(profile, permit)| Some((Arc::clone(&entries.get(&profile)?.resolved), permit));
+        taken.into_iter().filter_map(resolved).collect()
     }
 
     fn finish(
         &self,
-        declared: &Arc<ResolvedProfile>,
+        profile: &Arc<ResolvedProfile>,
         forecast: Option<ProfileForecast>,
         now: Instant,
     ) {
         let mut state = self.state.lock();
-        let ForecastState { entries, queue, .. } = &mut *state;
-        queue.finish(&declared.profile);
+        let ForecastQueue { entries, queue, .. } = &mut *state;
+        queue.finish(&profile.profile);
         // If the profile changed during the forecast, its next forecast is already scheduled.
-        if let Some(entry) = entries.get_mut(&declared.profile)
-            && Arc::ptr_eq(&entry.declared, declared)
+        if let Some(entry) = entries.get_mut(&profile.profile)
+            && Arc::ptr_eq(&entry.resolved, profile)
         {
             let pause = if forecast.is_some() { HOLDS } else { AGAIN };
-            queue.add_at(declared.profile.clone(), now + pause);
-            entry.surveyed_at = Some(now);
+            queue.add_at(profile.profile.clone(), now + pause);
+            entry.sampled_at = Some(now);
             entry.forecast = forecast.map(Arc::new).or_else(|| entry.forecast.take());
         }
         drop(state);
@@ -184,40 +182,40 @@ impl Forecaster {
     }
 }
 
-/// Computes forecasts until `stop` is cancelled. `surveyor` sends the requests.
+/// Computes forecasts until `stop` is cancelled. `sampler` sends the requests.
 ///
-/// New forecasts start only while `leads` returns true, which means that this process is the
-/// leader. kubewarm repeats a profile's forecast if `may_read` returns true for an informer that
+/// New forecasts start only while `is_leader` returns true, which means that this process is the
+/// leader. kubewarm repeats a profile's forecast if `can_read` returns true for an informer that
 /// had no access during the last forecast.
 ///
 /// This function is cancel safe.
 pub async fn run(
     forecasts: Forecaster,
-    surveyor: CostSurveyor,
-    leads: impl Fn() -> bool,
-    may_read: impl Fn(&InformerKey) -> bool,
+    sampler: ForecastSampler,
+    is_leader: impl Fn() -> bool,
+    can_read: impl Fn(&InformerKey) -> bool,
     stop: CancellationToken,
 ) {
-    let surveyor = Arc::new(surveyor);
+    let sampler = Arc::new(sampler);
     let permits = KeyedSemaphore::new(AT_ONCE, NAMESPACE_AT_ONCE);
     let admit = |profile: &ProfileRef| permits.try_acquire(&profile.namespace);
-    let mut surveys = JoinSet::new();
+    let mut running = JoinSet::new();
     let mut ticks = interval(TICK);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            Some(_) = surveys.join_next() => {}
+            Some(_) = running.join_next() => {}
             _ = ticks.tick() => {}
         }
-        if !leads() {
+        if !is_leader() {
             continue;
         }
-        for (declared, permit) in forecasts.due(&may_read, admit, Instant::now()) {
-            let (forecasts, surveyor) = (forecasts.clone(), Arc::clone(&surveyor));
-            surveys.spawn(async move {
-                let forecast = survey_planned(&forecasts, &surveyor, &declared).await;
+        for (profile, permit) in forecasts.due(&can_read, admit, Instant::now()) {
+            let (forecasts, sampler) = (forecasts.clone(), Arc::clone(&sampler));
+            running.spawn(async move {
+                let forecast = forecast_planned(&forecasts, &sampler, &profile).await;
                 drop(permit);
-                forecasts.finish(&declared, forecast, Instant::now());
+                forecasts.finish(&profile, forecast, Instant::now());
             });
         }
     }
@@ -226,20 +224,20 @@ pub async fn run(
 /// Samples a profile's objects and returns its forecast. Returns `None` if the profile's informers
 /// do not match the namespaces that its selectors select now. The controller then first declares
 /// the informers for these namespaces.
-async fn survey_planned(
+async fn forecast_planned(
     forecasts: &Forecaster,
-    surveyor: &CostSurveyor,
+    sampler: &ForecastSampler,
     profile: &ResolvedProfile,
 ) -> Option<ProfileForecast> {
     let mut is_current = true;
-    let mut survey = ProfileSurvey::of(profile);
+    let mut sample = ProfileSample::of(profile);
     let mut listed: BTreeMap<&InformerKey, Vec<Arc<str>>> = BTreeMap::new();
     for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         if !listed.contains_key(&selector.key) {
-            // This loop ignores an error, because `survey_in` sends the same request again and
+            // This loop ignores an error, because `forecast_from` sends the same request again and
             // reports the error in the forecast.
-            let Ok(names) = surveyor.names(&selector.key, &mut survey).await else { continue };
+            let Ok(names) = sampler.names(&selector.key, &mut sample).await else { continue };
             forecasts.set_names(&selector.key, names.clone());
             listed.insert(&selector.key, names);
         }
@@ -254,6 +252,6 @@ async fn survey_planned(
     if !is_current {
         return None;
     }
-    let found = surveyor.survey_in(profile, survey).await;
-    Some(ProfileForecast { time: Timestamp::now(), ..found })
+    let forecast = sampler.forecast_from(profile, sample).await;
+    Some(ProfileForecast { time: Timestamp::now(), ..forecast })
 }

@@ -20,10 +20,10 @@ fn nothing(_: &InformerKey) -> bool {
 
 fn due(
     forecasts: &Forecaster,
-    may_read: impl Fn(&InformerKey) -> bool,
+    can_read: impl Fn(&InformerKey) -> bool,
     now: Instant,
 ) -> Vec<Arc<ResolvedProfile>> {
-    let taken = forecasts.due(&may_read, |_| Some(()), now);
+    let taken = forecasts.due(&can_read, |_| Some(()), now);
     taken.into_iter().map(|(order, ())| order).collect()
 }
 
@@ -32,19 +32,19 @@ fn get(forecasts: &Forecaster) -> Option<Arc<ProfileForecast>> {
 }
 
 #[test]
-fn a_profile_is_surveyed_every_ten_minutes_and_after_a_change() {
+fn a_profile_is_forecast_every_ten_minutes_and_after_a_change() {
     let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
     forecasts.set_planned([order(1)]);
     let taken = due(&forecasts, nothing, now);
     assert_eq!(taken.len(), 1);
     forecasts.set_planned([order(1)]);
-    assert!(due(&forecasts, nothing, now).is_empty(), "the survey is running");
+    assert!(due(&forecasts, nothing, now).is_empty(), "the forecast is running");
     forecasts.finish(&taken[0], Some(ProfileForecast::default()), now);
     assert!(get(&forecasts).is_some());
     assert!(due(&forecasts, nothing, now + HOLDS / 2).is_empty());
     assert_eq!(due(&forecasts, nothing, now + HOLDS).len(), 1);
     forecasts.set_planned([order(2)]);
-    assert!(due(&forecasts, nothing, now).is_empty(), "the previous survey is running");
+    assert!(due(&forecasts, nothing, now).is_empty(), "the previous forecast is running");
     forecasts.finish(&taken[0], Some(ProfileForecast::default()), now);
     assert_eq!(due(&forecasts, nothing, now).len(), 1);
     assert!(get(&forecasts).is_none(), "the forecast of another generation is not returned");
@@ -80,7 +80,7 @@ fn in_a_second(times: &[Instant]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total() {
+async fn forecasts_send_five_requests_a_second_per_namespace_and_twenty_in_total() {
     let server = Noting::default();
     let noted = Arc::clone(&server.0);
     let forecasts = Forecaster::default();
@@ -96,8 +96,9 @@ async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total()
         Arc::new(declared(&namespace, &name, vec![target("pods", informers.collect())]))
     });
     forecasts.set_planned(entries);
-    let surveyor = CostSurveyor::new(Arc::new(server), REQUEST_PAUSE, NamespaceBuckets::default());
-    let running = run(forecasts, surveyor, || true, nothing, CancellationToken::new());
+    let sampler =
+        ForecastSampler::new(Arc::new(server), REQUEST_PAUSE, NamespaceBuckets::default());
+    let running = run(forecasts, sampler, || true, nothing, CancellationToken::new());
     let _elapsed = timeout(Duration::from_mins(1), running).await;
     let noted = noted.lock();
     let all: Vec<_> = noted.iter().map(|(at, _)| *at).collect();
@@ -108,8 +109,8 @@ async fn surveys_send_five_requests_a_second_per_namespace_and_twenty_in_total()
     );
     for n in 0..6 {
         let name = format!("n{n}");
-        let own = noted.iter().filter(|(_, of)| *of == name).map(|(at, _)| *at);
-        let most = in_a_second(&own.collect::<Vec<_>>());
+        let times = noted.iter().filter(|(_, namespace)| *namespace == name).map(|(at, _)| *at);
+        let most = in_a_second(&times.collect::<Vec<_>>());
         assert!((4..=5).contains(&most), "{most} requests of {name}");
     }
 }
@@ -127,7 +128,7 @@ fn a_forecast_of_an_old_generation_is_dropped() {
 }
 
 #[test]
-fn only_changed_informers_start_a_new_survey() {
+fn only_changed_informers_start_a_new_forecast() {
     let refused = |message: &str| {
         let refusal = Refusal::new(RefusalReason::TooManyInformers, message);
         ResolvedTarget { resolved: Some(Err(refusal)), ..target("refused", Vec::new()) }
@@ -154,7 +155,7 @@ fn only_changed_informers_start_a_new_survey() {
 }
 
 #[test]
-fn a_changed_selector_of_a_refused_target_is_surveyed() {
+fn a_changed_selector_of_a_refused_target_is_forecast() {
     let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
     let refusal = Refusal::new(RefusalReason::TooManyInformers, "2,050 informers");
     let refused = ResolvedTarget { resolved: Some(Err(refusal)), ..target("p", Vec::new()) };
@@ -170,7 +171,7 @@ fn a_changed_selector_of_a_refused_target_is_surveyed() {
 }
 
 #[test]
-fn a_profile_is_surveyed_again_15_seconds_after_a_grant() {
+fn a_profile_is_forecast_again_15_seconds_after_a_grant() {
     let (forecasts, now) = (Forecaster::default(), Instant::now() + TICK);
     forecasts.set_planned([order(1)]);
     let taken = due(&forecasts, nothing, now);

@@ -77,7 +77,6 @@ pub fn bind(address: SocketAddr) -> Result<AdminListener, ServeError> {
 impl AdminListener {
     /// Returns the bound address. If port 0 was requested, the address contains the port that the
     /// kernel chose.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -94,7 +93,8 @@ impl AdminListener {
         certificate: Option<Arc<ServingCertificate>>,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let tls = certificate.as_ref().map(|it| it.tls(None, &[PROTOCOL])).transpose();
+        let tls =
+            certificate.as_ref().map(|certificate| certificate.tls(None, &[PROTOCOL])).transpose();
         let tls = tls.map_err(ServeError::of("the admin address has no certificate"))?;
         let mut running = self.start(admin, tls.as_ref()).map_err(ServeError::of(ENDED))?;
         let handle = running.handle();

@@ -7,15 +7,13 @@ use kubewarm_api::{
     model::{AccessLossPolicy, FaultReason, ResolvedProfile},
     v1alpha1::CacheProfileStatus,
 };
-use kubewarm_cache::informer::{AccessLoss, InformerPhase, InformerReport, Verb};
-use std::time::Duration;
+use kubewarm_cache::informer::{InformerPhase, InformerReport, Verb};
 
 fn lost(world: &StatusWorld, seconds: u64) -> InformerReport {
-    let at = world.clock.mono.checked_sub(Duration::from_secs(seconds)).unwrap();
     let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap());
     let report = world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch);
-    let lost = Some(AccessLoss { at, time: world.clock.wall - ago });
-    InformerReport { phase: InformerPhase::Blocked, lost, ..report }
+    let lost_at = Some(world.clock.wall - ago);
+    InformerReport { phase: InformerPhase::Blocked, lost_at, ..report }
 }
 
 fn status(world: &StatusWorld, policy: AccessLossPolicy) -> CacheProfileStatus {

@@ -6,13 +6,14 @@ fn a_profile_reports_that_no_policy_checks_its_author() {
     let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
     let message = |account: Option<&str>, authors| {
-        let declared = ResolvedProfile {
+        let profile = ResolvedProfile {
             service_account: account.map(Into::into),
             authors,
             ..declared(vec![target("pods", &[pods("a")])])
         };
-        let status = world.compute(&declared, None);
-        let accepted = status.conditions.iter().find(|found| found.type_ == "Accepted").unwrap();
+        let status = world.compute(&profile, None);
+        let accepted =
+            status.conditions.iter().find(|condition| condition.type_ == "Accepted").unwrap();
         assert_eq!(accepted.status, "True");
         accepted.message.clone()
     };

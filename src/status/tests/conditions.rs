@@ -1,7 +1,7 @@
 use super::fixtures::{
     RBAC, StatusWorld, declared, key, message, one, pods, serving, spec, state, summary, target,
 };
-use crate::status::{ObservedProfile, compute};
+use crate::status::ObservedProfile;
 use kubewarm_api::{
     model::{
         FaultReason, FieldPath, InformerScope, ManagedFieldsPolicy, ProfileMode, Projection,
@@ -44,7 +44,7 @@ fn before_discovery_everything_is_unknown() {
         "Unknown/Discovering",
     ];
     assert_eq!(state, expected);
-    assert!(status.conditions.iter().all(|found| found.observed_generation == Some(3)));
+    assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn optional_targets_never_change_a_condition() {
 #[test]
 fn only_refusals_that_need_an_edit_set_stalled() {
     let table = [
-        (RefusalReason::UnknownResource, "False/TargetsNotWarm", "False/NotStalled"),
+        (RefusalReason::UnknownResource, "False/UnknownResource", "False/NotStalled"),
         (RefusalReason::NotListable, "False/InvalidSpec", "True/NotListable"),
         (RefusalReason::ScopeMismatch, "False/InvalidSpec", "True/ScopeMismatch"),
         (RefusalReason::UnsupportedField, "False/InvalidSpec", "True/UnsupportedField"),
@@ -147,23 +147,23 @@ fn only_refusals_that_need_an_edit_set_stalled() {
 fn a_refused_generation_is_reported_while_the_last_valid_one_serves() {
     let mut world = StatusWorld::new();
     world.runs(pods("a"), world.watching());
-    let declared = ResolvedProfile {
+    let profile = ResolvedProfile {
         refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
         ..declared(vec![target("pods", &[pods("a")])])
     };
-    let status = world.compute(&declared, None);
+    let status = world.compute(&profile, None);
     assert_eq!(summary(&status), ["False/InvalidSpec", "True/Synced", "True/WatchesCurrent"]);
     assert_eq!(state(&status.conditions, "Stalled"), "True/InvalidSpec");
 }
 
 #[test]
 fn a_profile_that_runs_nothing_is_neither_warm_nor_authorized() {
-    let declared = ResolvedProfile {
+    let profile = ResolvedProfile {
         refused: Some(Refusal::new(RefusalReason::InvalidSpec, "spec.targets[0] is odd")),
         warmup_deadline: Some(Duration::from_hours(1)),
         ..declared(Vec::new())
     };
-    let status = StatusWorld::new().compute(&declared, None);
+    let status = StatusWorld::new().compute(&profile, None);
     assert_eq!(summary(&status), ["False/InvalidSpec", "Unknown/Pending", "Unknown/NotWarm"]);
     for (type_, expected) in [
         ("Authorized", "Unknown/Verifying"),
@@ -243,9 +243,9 @@ fn an_edited_target_reports_its_new_informers_and_the_serving_generation() {
 
 #[test]
 fn the_deadline_is_met_missed_or_unknown() {
-    let status = |seconds, warm: bool| {
+    let status = |seconds, is_warm: bool| {
         let mut world = StatusWorld::new();
-        if warm {
+        if is_warm {
             world.runs(pods("a"), world.watching());
         }
         let profile = ResolvedProfile {
@@ -305,11 +305,11 @@ fn a_target_that_drops_managed_fields_names_the_command_and_stays_ready() {
     let status = world.compute(&declared(targets), None);
     let [kept, dropped] = &status.targets[..] else { panic!("{status:?}") };
     assert!(!message(&kept.conditions, "Accepted").contains("managedFields"));
-    let own = message(&dropped.conditions, "Accepted");
+    let text = message(&dropped.conditions, "Accepted");
     let command = "`kubectl patch cprof checkout -n shop --type=json \
         -p='[{\"op\":\"test\",\"path\":\"/spec/targets/1/name\",\"value\":\"pods\"},\
         {\"op\":\"replace\",\"path\":\"/spec/targets/1/projection/managedFields\",\"value\":\"Keep\"}]'`";
-    assert!(own.ends_with(command), "{own}");
+    assert!(text.ends_with(command), "{text}");
     let of_all = message(&status.conditions, "Accepted");
     assert!(of_all.contains(r#"; target "pods" drops managedFields"#), "{of_all}");
     assert_eq!(state(&status.conditions, "Ready"), "True/Ready");
@@ -322,12 +322,16 @@ fn omitted_manifests_are_replaced_by_a_command_in_accepted() {
     let profile = declared(vec![target("pods", &[pods("a")])]);
     let message = |access: &AccessStatus| {
         let access = Some(Arc::new(access.clone()));
-        let observed =
-            ObservedProfile { access, ..ObservedProfile::new(Arc::new(profile.clone())) };
-        let status = compute(&observed, None, world.clock, &|key| {
-            world.informers.get(key).cloned().unwrap_or_default()
-        });
-        let accepted = status.conditions.iter().find(|found| found.type_ == "Accepted").unwrap();
+        let observed = ObservedProfile {
+            access,
+            ..ObservedProfile::new(
+                Arc::new(profile.clone()),
+                kubewarm_api::manifests::NAMESPACE.into(),
+            )
+        };
+        let status = world.compute_of(&observed, None);
+        let accepted =
+            status.conditions.iter().find(|condition| condition.type_ == "Accepted").unwrap();
         assert_eq!(accepted.status, "True");
         accepted.message.clone()
     };

@@ -38,7 +38,7 @@ fn target(type_: &str, status: &str, reason: &str) -> CacheProfileStatus {
 }
 
 fn causes(old: Option<&CacheProfileStatus>, new: &CacheProfileStatus) -> Vec<&'static str> {
-    changes(&profile("a"), &"u".into(), old, new).into_iter().map(|found| found.reason).collect()
+    changes(&profile("a"), &"u".into(), old, new).into_iter().map(|event| event.reason).collect()
 }
 
 fn profile(name: &str) -> ProfileRef {

@@ -1,7 +1,7 @@
 use super::fixtures::{
     RBAC, SUBJECT, StatusWorld, declared, key, message, one, pods, state, summary, target,
 };
-use crate::status::{ObservedProfile, compute};
+use crate::status::ObservedProfile;
 use jiff::SignedDuration;
 use kubewarm_api::{
     model::{FaultReason, InformerScope},
@@ -141,10 +141,9 @@ fn the_command_is_named_before_the_manifests_are_known() {
     let mut world = StatusWorld::new();
     world.runs(pods("a"), world.failing(world.listing(), FaultReason::Forbidden, Verb::List));
     let profile = declared(vec![target("pods", &[pods("a")])]);
-    let observed = ObservedProfile::new(Arc::new(profile));
-    let status = compute(&observed, None, world.clock, &|key| {
-        world.informers.get(key).cloned().unwrap_or_default()
-    });
+    let observed =
+        ObservedProfile::new(Arc::new(profile), kubewarm_api::manifests::NAMESPACE.into());
+    let status = world.compute_of(&observed, None);
     let text = message(&status.conditions, "Ready");
     assert!(text.ends_with(&format!("as kubewarm; run `{RBAC} --diff`")), "{text}");
 }

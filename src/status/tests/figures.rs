@@ -5,8 +5,8 @@ use kubewarm_api::{
     v1alpha1::InformerCounts,
 };
 use kubewarm_cache::informer::{
-    AccessLoss, InformerPhase, InformerReport, LatencyQuantiles, RelistReason, RelistReport,
-    UndecodableObject, Verb,
+    InformerPhase, InformerReport, LatencyQuantiles, RelistReason, RelistReport, UndecodableObject,
+    Verb,
 };
 use proptest::prelude::*;
 use std::{sync::Arc, time::Duration};
@@ -123,7 +123,8 @@ fn a_stale_target_says_when_its_data_was_last_confirmed() {
     let first = world.compute(&profile, None);
     assert_eq!(first.targets[0].last_confirmed_time, None, "the target is fresh");
 
-    // The watch of `pods("a")` is silent for longer than `maxStaleness`.
+    // The informer of `pods("a")` has received nothing from its watch for longer than
+    // `maxStaleness`.
     world.pass(Duration::from_secs(110));
     let mut before = first;
     for _ in 0..2 {
@@ -220,7 +221,9 @@ fn many_problems_are_bounded_everywhere() {
     assert!(text.ends_with("And 29 more targets"), "{text}");
     for target in &status.targets {
         assert_eq!(target.problems.len(), 16);
-        assert!(target.problems.iter().all(|found| found.message.as_ref().unwrap().len() <= 512));
+        assert!(
+            target.problems.iter().all(|problem| problem.message.as_ref().unwrap().len() <= 512)
+        );
         assert_eq!(target.problems[0].reason, "Forbidden", "the most severe problem is first");
     }
 }
@@ -239,7 +242,7 @@ fn any_report(
     world: &StatusWorld,
     phase: u8,
     reason: usize,
-    warmed: bool,
+    is_warm: bool,
     age: u64,
 ) -> InformerReport {
     const PHASES: [InformerPhase; 9] = [
@@ -253,15 +256,14 @@ fn any_report(
         InformerPhase::Paused,
         InformerPhase::Blocked,
     ];
-    let mut report = if warmed { world.watching() } else { world.listing() };
+    let mut report = if is_warm { world.watching() } else { world.listing() };
     if let Some(reason) = FaultReason::VARIANTS.get(reason) {
         report = world.failing(report, *reason, Verb::Watch);
     }
     report.phase = PHASES[usize::from(phase) % PHASES.len()];
-    let loss = AccessLoss { at: world.clock.mono, time: world.clock.wall };
-    report.lost = (report.phase == InformerPhase::Blocked).then_some(loss);
+    report.lost_at = (report.phase == InformerPhase::Blocked).then_some(world.clock.wall);
     report.current_at =
-        warmed.then(|| world.clock.mono.checked_sub(Duration::from_secs(age)).unwrap());
+        is_warm.then(|| world.clock.mono.checked_sub(Duration::from_secs(age)).unwrap());
     report
 }
 
@@ -275,8 +277,8 @@ proptest! {
         let mut world = StatusWorld::new();
         let keys: Vec<_> = (0..informers.len()).map(|number| pods(&format!("n{number}"))).collect();
         for (key, informer) in keys.iter().zip(&informers) {
-            if let Some((phase, reason, warmed, age)) = *informer {
-                let report = any_report(&world, phase, reason, warmed, age);
+            if let Some((phase, reason, is_warm, age)) = *informer {
+                let report = any_report(&world, phase, reason, is_warm, age);
                 world.runs(key.clone(), report);
             }
         }

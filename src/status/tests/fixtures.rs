@@ -1,6 +1,6 @@
 use crate::{
-    access::{InformerAccess, PermissionState},
-    status::{ClockReading, ExcessByNamespace, InformerView, ObservedProfile, compute},
+    access::InformerAccess,
+    status::{ClockReading, ExcessByNamespace, InformerView, LiveState, ObservedProfile, compute},
 };
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::{
@@ -12,7 +12,9 @@ use kubewarm_api::{
     v1alpha1::{AccessStatus, CacheProfileStatus},
 };
 use kubewarm_cache::{
-    informer::{FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, Verb},
+    informer::{
+        FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, PermissionState, Verb,
+    },
     store::StoreUsage,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -60,7 +62,7 @@ impl StatusWorld {
 
     pub(super) fn compute(
         &self,
-        declared: &ResolvedProfile,
+        profile: &ResolvedProfile,
         previous: Option<&CacheProfileStatus>,
     ) -> CacheProfileStatus {
         let access = AccessStatus {
@@ -69,12 +71,23 @@ impl StatusWorld {
             manifests_elevated: Some("kind: Role".to_owned()),
             ..AccessStatus::default()
         };
-        let (access, excess) = (Some(Arc::new(access)), self.excess.clone());
-        let declared = Arc::new(declared.clone());
-        let observed = ObservedProfile { access, excess, ..ObservedProfile::new(declared) };
-        compute(&observed, previous, self.clock, &|key| {
-            self.informers.get(key).cloned().unwrap_or_default()
-        })
+        let profile = Arc::new(profile.clone());
+        let observed = ObservedProfile {
+            access: Some(Arc::new(access)),
+            ..ObservedProfile::new(profile, kubewarm_api::manifests::NAMESPACE.into())
+        };
+        self.compute_of(&observed, previous)
+    }
+
+    pub(super) fn compute_of(
+        &self,
+        observed: &ObservedProfile,
+        previous: Option<&CacheProfileStatus>,
+    ) -> CacheProfileStatus {
+        let informers = |key: &InformerKey| self.informers.get(key).cloned().unwrap_or_default();
+        let excess = |_: &ResolvedProfile| self.excess.clone();
+        let live = LiveState { informers: &informers, excess: &excess };
+        compute(observed, previous, self.clock, live)
     }
 
     /// Returns the permission state of an informer whose access was confirmed at the current time.
@@ -135,6 +148,11 @@ impl StatusWorld {
         };
         InformerReport { phase: InformerPhase::Failing, fault: Some(fault), ..report }
     }
+}
+
+/// Returns these informers and no excess permissions.
+pub(super) fn live(informers: &dyn Fn(&InformerKey) -> InformerView) -> LiveState<'_> {
+    LiveState { informers, excess: &|_| None }
 }
 
 pub(super) fn key(resource: &str, scope: InformerScope) -> InformerKey {
@@ -200,8 +218,9 @@ pub(super) fn state(
     conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
     type_: &str,
 ) -> String {
-    let found = conditions.iter().find(|condition| condition.type_ == type_);
-    found.map_or_else(String::new, |found| format!("{}/{}", found.status, found.reason))
+    let condition = conditions.iter().find(|condition| condition.type_ == type_);
+    condition
+        .map_or_else(String::new, |condition| format!("{}/{}", condition.status, condition.reason))
 }
 
 pub(super) fn summary(status: &CacheProfileStatus) -> [String; 3] {
@@ -212,8 +231,8 @@ pub(super) fn message(
     conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
     type_: &str,
 ) -> String {
-    let found = conditions.iter().find(|condition| condition.type_ == type_);
-    found.map(|found| found.message.clone()).unwrap_or_default()
+    let condition = conditions.iter().find(|condition| condition.type_ == type_);
+    condition.map(|condition| condition.message.clone()).unwrap_or_default()
 }
 
 /// Returns the status of a profile with the single informer `pods("a")`.

@@ -7,7 +7,7 @@ use kubewarm_api::{
     },
     v1alpha1::CacheProfileStatus,
 };
-use kubewarm_cache::informer::{AccessLoss, InformerPhase, InformerReport, Verb};
+use kubewarm_cache::informer::{InformerPhase, InformerReport, Verb};
 use std::time::Duration;
 
 fn limited() -> ResolvedTarget {
@@ -98,18 +98,15 @@ fn limits_are_unknown_before_the_list_and_without_access() {
     let text = |world: &StatusWorld| {
         let unlimited = world.compute(&declared(targets()), None);
         [&compute(world, targets()), &unlimited]
-            .map(|it| message(&it.targets[0].conditions, "WithinLimits"))
+            .map(|status| message(&status.targets[0].conditions, "WithinLimits"))
     };
     world.runs(pods("a"), world.listing());
     let [limited, unlimited] = text(&world);
     assert!(limited.contains("not listed completely yet"), "{limited}");
     assert!(unlimited.contains("has stopped it so far"), "{unlimited}");
-    let loss = AccessLoss { at: world.clock.mono, time: world.clock.wall };
+    let lost_at = Some(world.clock.wall);
     let fault = world.failing(world.watching(), FaultReason::Forbidden, Verb::List);
-    world.runs(
-        pods("a"),
-        InformerReport { lost: Some(loss), phase: InformerPhase::Blocked, ..fault },
-    );
+    world.runs(pods("a"), InformerReport { lost_at, phase: InformerPhase::Blocked, ..fault });
     let [limited, unlimited] = text(&world);
     assert!(limited.contains("access was lost"), "{limited}");
     assert!(unlimited.contains("has stopped it so far"), "{unlimited}");

@@ -6,6 +6,7 @@ mod events;
 mod faults;
 mod figures;
 pub(super) mod fixtures;
+mod indexes;
 mod limits;
 mod permissions;
 mod planned;

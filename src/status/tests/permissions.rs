@@ -1,7 +1,7 @@
 use super::fixtures::{RBAC, SUBJECT, StatusWorld, declared, key, message, pods, state, target};
 use crate::{
-    access::{ExcessPermissions, InformerAccess, PermissionDenial, PermissionState},
-    status::{ObservedProfile, compute, write_delay::write_delay},
+    access::{ExcessPermissions, InformerAccess},
+    status::{ObservedProfile, write_delay::write_delay},
 };
 use kubewarm_api::{
     model::{
@@ -10,6 +10,7 @@ use kubewarm_api::{
     },
     v1alpha1::{NamespaceRules, PolicyRule, RulesCompleteness},
 };
+use kubewarm_cache::informer::{PermissionDenial, PermissionState};
 use std::{sync::Arc, time::Duration};
 
 fn scene() -> (StatusWorld, ResolvedProfile, [InformerKey; 3]) {
@@ -109,8 +110,8 @@ fn missing_permissions_are_listed_with_the_next_step() {
 fn lost_access_is_reported_as_revoked() {
     let (mut world, profile, keys) = scene();
     let mut lost = refused(&world, FaultReason::Forbidden, BOTH);
-    let PermissionState::Refused(found) = &mut lost.state else { panic!("refused") };
-    found.revoked = Some(world.clock.wall);
+    let PermissionState::Refused(denial) = &mut lost.state else { panic!("refused") };
+    denial.revoked = Some(world.clock.wall);
     world.set_access(&keys[0], lost);
     world.set_access(&keys[1], refused(&world, FaultReason::Forbidden, BOTH));
     let status = world.compute(&profile, None);
@@ -128,11 +129,9 @@ fn the_next_step_names_the_operator_namespace() {
     world.set_access(&keys[1], refused(&world, FaultReason::Forbidden, BOTH));
     let observed = ObservedProfile {
         operator_namespace: "ops".into(),
-        ..ObservedProfile::new(Arc::new(profile))
+        ..ObservedProfile::new(Arc::new(profile), kubewarm_api::manifests::NAMESPACE.into())
     };
-    let status = compute(&observed, None, world.clock, &|key| {
-        world.informers.get(key).cloned().unwrap_or_default()
-    });
+    let status = world.compute_of(&observed, None);
     let text = message(&status.conditions, "Authorized");
     assert!(text.ends_with("-n shop --operator-namespace ops --diff`"), "{text}");
 }

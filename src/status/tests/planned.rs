@@ -1,5 +1,5 @@
 use super::{super::*, fixtures::*};
-use crate::forecast::{CostEstimate, ProfileForecast};
+use crate::forecast::{CostForecast, ProfileForecast};
 use jiff::Timestamp;
 use kubewarm_api::{model::ProfileMode, v1alpha1::PlanCertainty};
 use std::sync::Arc;
@@ -10,29 +10,30 @@ fn planned() -> ResolvedProfile {
 
 fn status(
     world: &StatusWorld,
-    plan: Option<&ProfileForecast>,
+    forecast: Option<&ProfileForecast>,
     previous: Option<&CacheProfileStatus>,
 ) -> CacheProfileStatus {
-    status_of(planned(), world, plan, previous)
+    status_of(planned(), world, forecast, previous)
 }
 
 fn status_of(
     profile: ResolvedProfile,
     world: &StatusWorld,
-    plan: Option<&ProfileForecast>,
+    forecast: Option<&ProfileForecast>,
     previous: Option<&CacheProfileStatus>,
 ) -> CacheProfileStatus {
-    let plan = plan.cloned().map(Arc::new);
-    let observed = ObservedProfile { plan, ..ObservedProfile::new(Arc::new(profile)) };
-    compute(&observed, previous, world.clock, &|key| {
-        world.informers.get(key).cloned().unwrap_or_default()
-    })
+    let forecast = forecast.cloned().map(Arc::new);
+    let observed = ObservedProfile {
+        forecast,
+        ..ObservedProfile::new(Arc::new(profile), kubewarm_api::manifests::NAMESPACE.into())
+    };
+    world.compute_of(&observed, previous)
 }
 
 fn forecast() -> ProfileForecast {
-    let total = CostEstimate { informers: 1, objects: 7, missing: 1, ..CostEstimate::default() };
+    let total = CostForecast { informers: 1, objects: 7, missing: 1, ..CostForecast::default() };
     ProfileForecast {
-        total: CostEstimate { certainty: PlanCertainty::LowerBound, ..total },
+        total: CostForecast { certainty: PlanCertainty::LowerBound, ..total },
         caveats: vec!["pods: too many".to_owned()],
         ..ProfileForecast::default()
     }

@@ -1,7 +1,7 @@
 //! Tests of the loop that writes statuses, with an API server that answers late or never.
 
 use super::{
-    fixtures::StatusWorld,
+    fixtures::{StatusWorld, live},
     round::{named, observed, warm},
 };
 use crate::status::{ClockReading, EventRecorder, ProfileEvent, StatusReporter, StatusWriter, run};
@@ -44,13 +44,13 @@ impl WarmProfiles {
         let Self { world, profiles, cost } = self;
         let names = (0..profiles).map(|number| format!("p{number}"));
         let all: Vec<_> = names.map(|name| observed(named(&name, "u"), None)).collect();
-        move |reporter, leads, clock| {
+        move |reporter, is_leader, clock| {
             // The first poll of `advance` already moves Tokio's clock, so the test does not await
             // the future.
             let _rest = advance(cost).now_or_never();
             let informers =
                 |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
-            let notices = reporter.update(&all, &informers, leads, clock);
+            let notices = reporter.update(&all, live(&informers), is_leader, clock);
             assert_eq!(reporter.statuses().len(), profiles, "one status per profile");
             notices
         }

@@ -1,4 +1,5 @@
-//! Tests of the requests that the status writer and the event recorder send, and of their reactions to responses.
+//! Tests of the requests that the status writer and the event recorder send, and of their reactions
+//! to responses.
 
 use crate::status::{EventRecorder, ProfileEvent, StatusWrite, StatusWriteOutcome, StatusWriter};
 use http::{Request, Response};

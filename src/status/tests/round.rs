@@ -1,6 +1,6 @@
 //! Tests of leaders, followers, restarts, and of created and deleted profiles.
 
-use super::fixtures::{StatusWorld, declared, pods, state, target};
+use super::fixtures::{StatusWorld, declared, live, pods, state, target};
 use crate::status::{
     ObservedProfile, ProfileEvent, StatusReporter, StatusWrite, StatusWriteOutcome, StoredStatus,
 };
@@ -18,12 +18,15 @@ use std::{
 };
 
 pub(super) fn observed(
-    declared: ResolvedProfile,
+    profile: ResolvedProfile,
     in_cluster: Option<&CacheProfileStatus>,
 ) -> ObservedProfile {
     let in_cluster = in_cluster.cloned();
     let in_cluster = StoredStatus::new(move || in_cluster.clone());
-    ObservedProfile { in_cluster, ..ObservedProfile::new(Arc::new(declared)) }
+    ObservedProfile {
+        in_cluster,
+        ..ObservedProfile::new(Arc::new(profile), kubewarm_api::manifests::NAMESPACE.into())
+    }
 }
 
 pub(super) fn named(name: &str, uid: &str) -> ResolvedProfile {
@@ -34,7 +37,7 @@ pub(super) fn named(name: &str, uid: &str) -> ResolvedProfile {
     }
 }
 
-/// Values of the parameter `leads`.
+/// Values of the parameter `is_leader`.
 const LEADER: bool = true;
 const FOLLOWER: bool = false;
 
@@ -49,10 +52,10 @@ fn look(
     reporter: &mut StatusReporter,
     world: &StatusWorld,
     profiles: &[ObservedProfile],
-    leads: bool,
+    is_leader: bool,
 ) -> Round {
     let informers = |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
-    let notices = reporter.update(profiles, &informers, leads, world.clock);
+    let notices = reporter.update(profiles, live(&informers), is_leader, world.clock);
     let writes = end(reporter, world, StatusWriteOutcome::Written);
     Round { writes, notices }
 }
@@ -208,8 +211,8 @@ fn each_kind_of_change_waits_for_its_own_interval() {
     let mut world = warm();
     let mut reporter = StatusReporter::default();
     let mut writes = |world: &StatusWorld, generation| {
-        let declared = ResolvedProfile { generation, ..named("p", "u") };
-        look(&mut reporter, world, &[observed(declared, None)], LEADER).writes.len()
+        let profile = ResolvedProfile { generation, ..named("p", "u") };
+        look(&mut reporter, world, &[observed(profile, None)], LEADER).writes.len()
     };
     assert_eq!(writes(&world, 1), 1);
     let refused = world.failing(world.watching(), FaultReason::Forbidden, Verb::Watch);
@@ -245,10 +248,10 @@ fn a_change_during_a_write_is_written_after_it() {
         let informers = world.informers.clone();
         move |key: &InformerKey| informers.get(key).cloned().unwrap_or_default()
     };
-    reporter.update(&profiles, &informers(&world), LEADER, world.clock);
+    reporter.update(&profiles, live(&informers(&world)), LEADER, world.clock);
     let begun = reporter.start_due_writes(world.clock.mono);
     world.pass(Duration::from_mins(10));
-    reporter.update(&profiles, &informers(&world), LEADER, world.clock);
+    reporter.update(&profiles, live(&informers(&world)), LEADER, world.clock);
     assert!(reporter.start_due_writes(world.clock.mono).is_empty());
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
     reporter.record_result(write, StatusWriteOutcome::Written, world.clock.mono);
@@ -266,7 +269,7 @@ fn an_existing_profile_is_written_again_five_minutes_after_a_404() {
     let informers = world.informers.clone();
     let informers = |key: &InformerKey| informers.get(key).cloned().unwrap_or_default();
     let profiles = [observed(named("p", "u"), None)];
-    reporter.update(&profiles, &informers, LEADER, world.clock);
+    reporter.update(&profiles, live(&informers), LEADER, world.clock);
     let begun = reporter.start_due_writes(world.clock.mono);
     let [(write, _permit)] = begun.as_slice() else { panic!("one write") };
     reporter.record_result(write, StatusWriteOutcome::NotFound, world.clock.mono);
@@ -285,7 +288,7 @@ fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
         let profiles = [observed(named("p", uid), None)];
         reporter.update(
             &profiles,
-            &|key| informers.get(key).cloned().unwrap_or_default(),
+            live(&|key| informers.get(key).cloned().unwrap_or_default()),
             LEADER,
             world.clock,
         );
@@ -324,19 +327,19 @@ fn a_404_is_dropped_and_results_of_an_old_uid_are_ignored() {
 fn slow_writes_of_one_namespace_do_not_delay_others() {
     let world = warm();
     let mut reporter = StatusReporter::default();
-    let of = |namespace: &str, number: usize| {
+    let profile = |namespace: &str, number: usize| {
         let name = format!("p{number}").into();
         let profile = ProfileRef { namespace: namespace.into(), name };
         observed(ResolvedProfile { profile, ..named("p", "u") }, None)
     };
-    let mut profiles: Vec<_> = (0..1_000).map(|number| of("slow", number)).collect();
+    let mut profiles: Vec<_> = (0..1_000).map(|number| profile("slow", number)).collect();
     let informers = |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
-    reporter.update(&profiles, &informers, LEADER, world.clock);
+    reporter.update(&profiles, live(&informers), LEADER, world.clock);
     let slow = reporter.start_due_writes(world.clock.mono);
     assert_eq!(slow.len(), 4, "one namespace may have 4 writes in flight");
     assert!(reporter.start_due_writes(world.clock.mono).is_empty());
-    profiles.extend((0..50).map(|number| of(&format!("quick-{number}"), 0)));
-    reporter.update(&profiles, &informers, LEADER, world.clock);
+    profiles.extend((0..50).map(|number| profile(&format!("quick-{number}"), 0)));
+    reporter.update(&profiles, live(&informers), LEADER, world.clock);
     assert_eq!(
         reporter.start_due_writes(world.clock.mono).len(),
         36,

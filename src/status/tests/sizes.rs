@@ -1,5 +1,5 @@
 use super::fixtures::{RBAC, StatusWorld, declared, key, message, target};
-use crate::status::{MAX_STATUS, ObservedProfile, compute, status_writer::shrink_to_limit};
+use crate::status::{MAX_STATUS, ObservedProfile, status_writer::shrink_to_limit};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kubewarm_api::{
@@ -44,10 +44,11 @@ fn status(world: &StatusWorld, profile: &ResolvedProfile) -> CacheProfileStatus 
             .unwrap()
             .status();
     let access = Some(Arc::new(access));
-    let observed = ObservedProfile { access, ..ObservedProfile::new(Arc::new(profile.clone())) };
-    compute(&observed, None, world.clock, &|key| {
-        world.informers.get(key).cloned().unwrap_or_default()
-    })
+    let observed = ObservedProfile {
+        access,
+        ..ObservedProfile::new(Arc::new(profile.clone()), kubewarm_api::manifests::NAMESPACE.into())
+    };
+    world.compute_of(&observed, None)
 }
 
 fn bytes(status: &CacheProfileStatus) -> usize {

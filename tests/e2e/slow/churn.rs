@@ -17,21 +17,22 @@ use crate::operator::{NAMESPACE, Operator};
 use crate::world::{Failure, Outcome, SOON, World, eventually};
 
 const NAMESPACES: usize = 50;
-/// Parallel writers.
+/// The number of parallel writers.
 const HANDS: usize = 16;
 
 fn namespace(number: usize) -> String {
     format!("churn-{}", number % NAMESPACES)
 }
 
-/// A target that all profiles of a namespace share, and one of its own for every second profile.
-fn targets(number: usize, own: &str) -> Value {
+/// The targets of a profile: one that all profiles of a namespace share, and in every second
+/// profile one more of its own.
+fn targets(number: usize, resource: &str) -> Value {
     let shared = json!({"name": "shared", "resource": "configmaps"});
-    let own = json!({
-        "name": "own", "resource": own,
+    let single = json!({
+        "name": "own", "resource": resource,
         "labelSelector": {"matchLabels": {"profile": number.to_string()}},
     });
-    if number.is_multiple_of(2) { json!([shared, own]) } else { json!([shared]) }
+    if number.is_multiple_of(2) { json!([shared, single]) } else { json!([shared]) }
 }
 
 /// Creates, edits and deletes profiles.
@@ -63,8 +64,8 @@ impl Author {
             let mut spec = json!({
                 "warmup": {"deadlineSeconds": 30}, "targets": targets(number, "services"),
             });
-            if let Some(own) = spec.pointer_mut("/targets/1/name") {
-                *own = json!("other");
+            if let Some(name) = spec.pointer_mut("/targets/1/name") {
+                *name = json!("other");
             }
             let patch = Patch::Merge(json!({"spec": spec}));
             let name = format!("p{number}");
@@ -85,7 +86,7 @@ impl Author {
 
     /// Creates, edits and deletes profiles, and waits until the informers match.
     async fn round(&self, operator: &Operator, numbers: std::ops::Range<usize>) -> Outcome {
-        let own = numbers.clone().filter(|number| number.is_multiple_of(2)).count();
+        let singles = numbers.clone().filter(|number| number.is_multiple_of(2)).count();
         let shared = numbers.len().min(NAMESPACES);
         let synced = |resource: &str, wanted: usize| {
             eventually(SOON, || {
@@ -105,11 +106,12 @@ impl Author {
             })
         };
         self.create(numbers.clone()).await?;
-        synced("endpoints", own)?;
-        // One informer belongs to the resident profile.
+        synced("endpoints", singles)?;
+        // One informer more than the shared ones belongs to the profile `resident`, which exists
+        // during the whole test.
         synced("configmaps", shared + 1)?;
         self.edit(numbers.clone()).await?;
-        synced("services", own)?;
+        synced("services", singles)?;
         synced("endpoints", 0)?;
         self.delete(numbers).await?;
         synced("services", 0)?;
@@ -126,11 +128,12 @@ struct Observer {
     too_soon: Vec<String>,
 }
 
-/// The minimum between two writes as a watch sees them: 10 s, less some delay.
+/// The minimum between two writes of a status, as a watch sees them: 10 s, less the delay of the
+/// watch.
 const BETWEEN: Duration = Duration::from_millis(8_500);
 
 impl Observer {
-    /// Ends with the profile `the-end`. A watch that breaks is opened again.
+    /// Watches statuses until the profile `the-end` appears. A watch that breaks is opened again.
     async fn watch(mut self, client: Client) -> Self {
         let all: Api<CacheProfile> = Api::all(client);
         let events = watcher(all, watcher::Config::default()).default_backoff();
@@ -164,7 +167,8 @@ impl Observer {
     }
 }
 
-/// The parts of a status that may be written at once: statuses and reasons of conditions.
+/// The parts of a status that kubewarm may write at once after a change: statuses and reasons of
+/// conditions.
 fn words(status: &CacheProfileStatus) -> Vec<(String, String, String)> {
     let of_profile = status.conditions.iter().map(|condition| (String::new(), condition));
     let of_targets = status.targets.iter().flat_map(|target| {
@@ -172,7 +176,7 @@ fn words(status: &CacheProfileStatus) -> Vec<(String, String, String)> {
     });
     of_profile
         .chain(of_targets)
-        .map(|(of, c)| (of + &c.type_, c.status.clone(), c.reason.clone()))
+        .map(|(prefix, c)| (prefix + &c.type_, c.status.clone(), c.reason.clone()))
         .collect()
 }
 
@@ -211,8 +215,8 @@ async fn a_thousand_profiles_leave_nothing_behind_after_their_deletion() -> Outc
     let figures = Exposition::read(&operator)?;
     let reconciled =
         |bound: &str| figures.sum("kubewarm_reconcile_duration_seconds_bucket", &[bound]);
-    // A reconcile takes milliseconds, and there are about thirty. One may be slow on a busy
-    // machine.
+    // A reconcile takes milliseconds, and the metrics count about thirty. On a busy machine, one of
+    // them may be slow.
     let (quick, all) = (reconciled("le=\"2.5\""), reconciled("le=\"+Inf\""));
     assert!(quick >= all * 0.9, "only {quick} of {all} reconciles took less than 2.5 s");
 
@@ -224,14 +228,16 @@ async fn a_thousand_profiles_leave_nothing_behind_after_their_deletion() -> Outc
     Ok(())
 }
 
-/// The resources in use while only the resident profile exists.
+/// The process's resources in use while only the profile `resident` exists. They must not grow with
+/// the profiles that have come and gone.
 struct Rest {
     files: usize,
     tasks: f64,
     series: Vec<String>,
 }
 
-/// A request in progress adds a socket and a task.
+/// How many files and tasks more than before are no leak: a request in progress adds a socket and a
+/// task.
 const PASSING: usize = 3;
 
 impl Rest {
@@ -242,8 +248,8 @@ impl Rest {
         if !matches!(profiles.as_slice(), [one] if one.contains("\"resident\"")) {
             return Err(format!("{} profiles have series", profiles.len()).into());
         }
-        // Series that can appear at any time are left out: bookmarks, and broken watches of the
-        // profiles themselves.
+        // Series that can appear at any time do not count: series of bookmarks, and of broken
+        // watches of the profiles themselves.
         let passing = ["bookmark", "resource=\"cacheprofiles\""];
         let names = figures.names().into_iter();
         let lasting = names.filter(|name| !passing.iter().any(|part| name.contains(part)));
@@ -254,7 +260,7 @@ impl Rest {
         })
     }
 
-    /// Fails if the values are larger than `before`.
+    /// Fails if the process uses more than `before`.
     fn is_as(&self, before: &Self) -> Outcome {
         let Self { files, tasks, series } = before;
         let passing = f64::from(u8::try_from(PASSING)?);
@@ -262,7 +268,7 @@ impl Rest {
             let now = format!("{} files and {} tasks", self.files, self.tasks);
             return Err(format!("{now} after {files} and {tasks}").into());
         }
-        let more: Vec<_> = self.series.iter().filter(|it| !series.contains(it)).collect();
+        let more: Vec<_> = self.series.iter().filter(|line| !series.contains(line)).collect();
         if more.is_empty() { Ok(()) } else { Err(format!("series that stay: {more:#?}").into()) }
     }
 }

@@ -1,5 +1,6 @@
-//! Kubernetes' controller manager binds claims to volumes. It writes the phase of a new volume. If it binds a claim to
-//! the volume before that write is done, the second write conflicts, and the claim waits for the controller's resync.
+//! Kubernetes' controller manager binds claims to volumes, and writes the phase of each new volume.
+//! If it binds a claim while this write is in progress, the second write conflicts, and the claim
+//! waits for a resync. The test compares how often this happens through kubewarm and directly.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,23 +9,25 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testbed::Program;
 
 use crate::api::{Served, Server, account, kubeconfig};
 use crate::operator::NAMESPACE;
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-/// Pairs of a claim and a volume for each server.
+/// The number of pairs of a claim and a volume at each server.
 const PAIRS: usize = 100;
-/// Between a volume and its claim, as a client of some latency has it. Without a gap, a third of the claims wait also at
-/// the API server.
+/// The time between a volume and its claim, as for a client with some latency. Without this time, a
+/// third of the claims wait for the resync also at the API server.
 const GAP: Duration = Duration::from_millis(10);
 /// Time for the controller to bind a claim before the next pair.
 const PAUSE: Duration = Duration::from_millis(150);
-/// Claims that wait for the resync are not bound after this time, because the resync comes later than the test ends.
+/// Claims that wait for the resync are not bound after this time, because the resync comes later
+/// than the test ends.
 const BOUND_AFTER: Duration = Duration::from_secs(15);
-/// How many of the claims may wait through kubewarm in addition to as many as wait directly: the race is also one at
-/// the API server, so both numbers vary. A `TokenReview` before each write added 14 of 100.
+/// How many claims more may wait through kubewarm than directly. Both numbers vary, because the API
+/// server itself has this race. A TokenReview before each write added 14 of 100.
 const CHANCE: usize = 8;
 const SPEC: &str = "{scope: {type: AllNamespaces}, targets: [
   {name: volumes, resource: persistentvolumes, scope: {type: Cluster}},
@@ -33,13 +36,14 @@ const SPEC: &str = "{scope: {type: AllNamespaces}, targets: [
   {name: nodes, resource: nodes, scope: {type: Cluster}},
   {name: classes, group: storage.k8s.io, resource: storageclasses, scope: {type: Cluster}}]}";
 
-/// Runs only the controller that binds claims.
+/// Runs only the controller that binds claims, with this kubeconfig.
 fn binder(world: &World, name: &str, kubeconfig: &Path) -> Result<testbed::Process, Failure> {
-    let mut command = Command::new(world.cluster.tools().program("kubecp"));
-    command.args(["kube-controller-manager", "--controllers=persistentvolume-binder-controller"]);
+    let mut command = Command::new(Program::ControllerManager.locate_or_build()?);
+    command.arg("--controllers=persistentvolume-binder-controller");
     command.args(["--leader-elect=false", "--secure-port=0", "--pvclaimbinder-sync-period=1h"]);
     command.arg("--kubeconfig").arg(kubeconfig);
-    // Its log has no line for the end of the start. The pairs that it finds at its start have no race.
+    // The controller's log shows no end of its start, so the test does not wait for it. The pairs
+    // that the controller finds at its start cannot wait for a resync.
     let process = world.cluster.process(name, &command, |_log| true);
     process.start()?;
     Ok(process)
@@ -96,7 +100,8 @@ fn no_more_claims_wait_for_the_resync_than_at_the_api_server() -> Outcome {
     world.cluster.controller_manager().ok_or("no controller manager")?.kill()?;
     let (direct, through) = (world.namespace("direct")?, world.namespace("through")?);
     let everything = ["create", "clusterrolebinding", "everything", "--clusterrole=cluster-admin"];
-    let accounts = [&direct, &through].map(|it| format!("--group=system:serviceaccounts:{it}"));
+    let accounts =
+        [&direct, &through].map(|namespace| format!("--group=system:serviceaccounts:{namespace}"));
     world.cluster.run(everything.iter().copied().chain(accounts.iter().map(String::as_str)))?;
 
     let token = account(&world, &direct, "binder")?;

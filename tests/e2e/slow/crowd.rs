@@ -1,4 +1,5 @@
-//! Counts the requests for three hundred profiles with a hundred accounts.
+//! Counts the requests that kubewarm sends for three hundred profiles with a hundred
+//! ServiceAccounts.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -12,11 +13,12 @@ const NAMESPACES: usize = 10;
 const ACCOUNTS: usize = 10;
 const KINDS: [&str; 3] = ["configmaps", "services", "limitranges"];
 const PROFILES: usize = NAMESPACES * ACCOUNTS * KINDS.len();
-/// Timeout: ten times what the profiles take to become authorized.
+/// Timeout: ten times what the profiles need to become authorized.
 const PATIENCE: Duration = Duration::from_mins(15);
 /// The time in which the test counts requests at the end.
 const CALM: Duration = Duration::from_mins(1);
-/// The kinds of counted requests. Consistent lists of informers look like access checks, and count as checks.
+/// The kinds of counted requests. The audit log cannot distinguish consistent lists of informers
+/// from access checks, so both count as checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum CountedRequest {
     Token,
@@ -27,7 +29,7 @@ enum CountedRequest {
 /// The requests for tokens and for access checks in the audit log.
 fn sent(world: &World) -> Result<Vec<CountedRequest>, Failure> {
     let log = std::fs::read_to_string(world.cluster.audit_log())?;
-    let mut found = Vec::new();
+    let mut requests = Vec::new();
     for line in log.lines() {
         let request: Value = serde_json::from_str(line)?;
         let text = |at: &str| request.pointer(at).and_then(Value::as_str).unwrap_or_default();
@@ -49,13 +51,13 @@ fn sent(world: &World) -> Result<Vec<CountedRequest>, Failure> {
         } else {
             continue;
         };
-        found.push(what);
+        requests.push(what);
     }
-    Ok(found)
+    Ok(requests)
 }
 
-/// Accounts of a namespace, their permissions, the operator's permission to request their tokens,
-/// and their profiles.
+/// The objects of a tenant: ServiceAccounts of a namespace, their permissions, the operator's
+/// permission to request their tokens, and their profiles.
 fn tenant(namespace: &str) -> Result<String, std::fmt::Error> {
     let rbac = "apiVersion: rbac.authorization.k8s.io/v1";
     let mut all = format!(
@@ -114,7 +116,7 @@ fn authorized(world: &World) -> Result<usize, Failure> {
     let path =
         "jsonpath={range .items[*]}{.status.conditions[?(@.type=='Authorized')].status} {end}";
     let states = world.cluster.run(["get", "cprof", "-A", "-o", path])?;
-    Ok(states.split_whitespace().filter(|it| *it == "True").count())
+    Ok(states.split_whitespace().filter(|state| *state == "True").count())
 }
 
 #[test]
@@ -131,7 +133,8 @@ fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
         some => Err(format!("{some} of {PROFILES} are authorized").into()),
     })?;
     let before = sent(&world)?;
-    let count = |sent: &[CountedRequest], what| sent.iter().filter(|it| **it == what).count();
+    let count =
+        |sent: &[CountedRequest], what| sent.iter().filter(|request| **request == what).count();
     let summary = |sent: &[CountedRequest]| {
         let [tokens, checks, reviews] =
             [CountedRequest::Token, CountedRequest::Check, CountedRequest::Review]
@@ -139,13 +142,14 @@ fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
         format!("{tokens} tokens, {checks} requests of access checks, {reviews} reviews")
     };
     let counts = summary(&before);
-    // On a busy machine, one of the requests was seen twice.
+    // Each ServiceAccount needs one token. On a busy machine, the log once contained one of the
+    // requests twice.
     let each = NAMESPACES * ACCOUNTS;
     let tokens = count(&before, CountedRequest::Token);
     assert!((each..=each + each / 20).contains(&tokens), "one each: {counts}");
-    // The first access check takes at most three requests, and a list and a watch follow every 5 minutes, which a busy
-    // machine can need until all are authorized. Each profile has one informer, with a consistent list each minute. Two
-    // informers share such a list only if they have the same account.
+    // The limit for each profile: three requests for its first access check, a list and a watch
+    // every 5 minutes, and a consistent list each minute. Informers share such a list only if they
+    // read as the same ServiceAccount.
     let minutes = usize::try_from(started.elapsed().as_secs())? / 60;
     let checks = (3 + 1 + minutes) * PROFILES + 2 * PROFILES * minutes / 5;
     assert!(count(&before, CountedRequest::Check) <= checks, "{counts} in {minutes} minutes");
@@ -154,9 +158,12 @@ fn three_hundred_profiles_send_no_more_requests_than_documented() -> Outcome {
     let after: Vec<_> = sent(&world)?.split_off(before.len());
     let counts = summary(&after);
     assert_eq!(count(&after, CountedRequest::Token), 0, "{counts}");
-    // Three reviews a minute for each account, and one that began before.
+    // The limit for each ServiceAccount in this minute: three rules reviews, and one that began
+    // before.
     assert!(count(&after, CountedRequest::Review) <= 4 * NAMESPACES * ACCOUNTS, "{counts}");
-    // The first access checks are repeated after five minutes. A consistent list follows each minute, and one was due.
+    // The limit for each profile in this minute has two parts. A list and a watch belong to an
+    // access check that is due again after five minutes. One consistent list belongs to this
+    // minute, and one was due before.
     assert!(count(&after, CountedRequest::Check) <= (2 + 2) * PROFILES, "{counts}");
     assert!(count(&after, CountedRequest::Review) > 0, "{counts}");
     Ok(())

@@ -1,4 +1,5 @@
-//! A kind with 50,000 objects and several limits. kubewarm must stop each kind of list in time.
+//! Profiles of a kind with 50,000 objects, and several limits that are too small for it. kubewarm
+//! must stop each list method in time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,16 +15,17 @@ use crate::world::{Failure, Outcome, World, eventually};
 
 const OBJECTS: usize = 50_000;
 const LIMIT: u64 = 10_000;
-/// kubewarm must stop the list before an informer stores this many objects.
+/// The number of objects that an informer must never store, because kubewarm must stop the list
+/// earlier.
 const FAR_TOO_MANY: u64 = 11_000;
 /// Limit for the growth of the process during three attempts with 10,000 objects each, in KiB. All
-/// objects need more.
+/// 50,000 objects would need more.
 const GROWTH_KIB: u64 = 32 << 10;
-/// Timeout: ten times the longest list. A busy machine needs more than the API server's minute for
-/// a list.
+/// Timeout: ten times the longest list. On a busy machine, a list takes longer than the API
+/// server's request timeout of one minute.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Observations while a limit is exceeded.
+/// What the test observed while a limit was exceeded.
 #[derive(Debug, Default)]
 struct FloodObservations {
     /// The most objects in an informer of the large kind.
@@ -66,7 +68,7 @@ fn await_stop(profile: &Profile<'_>, reason: &str) -> Result<String, Failure> {
     let seen = profile.await_that(PATIENCE, |profile| {
         let is_new = profile.pointer("/status/observedGeneration")
             == profile.pointer("/metadata/generation");
-        let stopped = problems(profile, "big").iter().any(|it| it.contains(": stopped at "));
+        let stopped = problems(profile, "big").iter().any(|text| text.contains(": stopped at "));
         (is_new && stopped).then_some(())
     })?;
     let text = problems(&seen, "big").join("\n");
@@ -76,7 +78,7 @@ fn await_stop(profile: &Profile<'_>, reason: &str) -> Result<String, Failure> {
 }
 
 /// The number of objects in the informer of a kind.
-fn held(operator: &Operator, resource: &str) -> Result<u64, Failure> {
+fn count_objects(operator: &Operator, resource: &str) -> Result<u64, Failure> {
     let informer =
         informers(operator)?.into_iter().find(|informer| informer["resource"] == resource);
     let objects = informer.and_then(|informer| informer["objects"].as_u64());
@@ -86,29 +88,30 @@ fn held(operator: &Operator, resource: &str) -> Result<u64, Failure> {
 const SMALL: &str = "{name: small, resource: services}";
 const BIG: &str = "{name: big, resource: configmaps}";
 
-/// Waits until this operator watches both siblings. Their status may still be from the operator before.
+/// Waits until this operator has open watches for the targets of both profiles. The profiles'
+/// statuses are not enough, because they can be from an earlier operator.
 fn await_watches(operator: &Operator) -> Outcome {
     eventually(PATIENCE, || {
-        let found = informers(operator)?;
+        let informers = informers(operator)?;
         let watches = |kind: &str| {
-            found
+            informers
                 .iter()
                 .any(|informer| informer["resource"] == kind && informer["state"] == "Watching")
         };
         let both = watches("services") && watches("serviceaccounts");
-        if both { Ok(()) } else { Err(format!("{found:#?}").into()) }
+        if both { Ok(()) } else { Err(format!("{informers:#?}").into()) }
     })
 }
 
-/// Lists the kind with `maxObjects`. Returns the objects kept before, and the limit that the message
-/// recommends.
+/// Lists the kind with a limit `maxObjects` that is too small. Returns the process's memory before,
+/// and the sufficient limit that the status's message names.
 fn exceed_a_profiles_limit(
     operator: &Operator,
     profile: &Profile<'_>,
     strategy: &str,
 ) -> Result<(Kept, u64), Failure> {
     let Profile { world, namespace, name } = *profile;
-    let accounts = held(operator, "serviceaccounts")?;
+    let accounts = count_objects(operator, "serviceaccounts")?;
     let before = Kept::read(operator)?;
     let spec = format!("{{targets: [{SMALL}, {BIG}], limits: {{maxObjects: {LIMIT}}}}}");
     let (text, seen) = watching(operator, || {
@@ -121,13 +124,14 @@ fn exceed_a_profiles_limit(
     assert!((LIMIT + 1..FAR_TOO_MANY).contains(&stopped_at), "{strategy}: {text}");
     assert!(seen.most < FAR_TOO_MANY, "{strategy}: {} were stored", seen.most);
     assert_eq!(seen.disturbed, [] as [Value; 0], "{strategy}");
-    let live = held(operator, "serviceaccounts")?;
+    let live = count_objects(operator, "serviceaccounts")?;
     assert_eq!(live, accounts + 1, "{strategy}: events of another informer are missing");
     let enough = number_before(&text, " objects would be enough")?;
     let stopped = Kept::read(operator)?;
     let grown = stopped.peak_kib - before.resident_kib;
     assert!(grown < GROWTH_KIB, "{strategy}: {grown} KiB: {before:?}, then {stopped:?}");
-    // One more object is the ConfigMap that every namespace contains.
+    // One object more than the test created: the ConfigMap `kube-root-ca.crt`, which every
+    // namespace contains.
     assert!((50_001..50_010).contains(&enough), "{strategy}: {enough}");
     Ok((before, enough))
 }
@@ -144,12 +148,14 @@ fn hold_everything(
     profile.await_condition("WithinLimits", "True", Some("BelowLimits"), PATIENCE)?;
     profile.await_condition("Ready", "True", None, PATIENCE)?;
     let whole = Kept::read(operator)?;
-    // The first list also makes pages of the program resident, which are no memory of stores.
+    // Only anonymous memory counts: the first list also loads pages of the program, which are no
+    // memory of stores.
     let grown = whole.anonymous_kib - before.anonymous_kib;
     assert!(grown > GROWTH_KIB, "the limit of growth is too high for this test: {grown} KiB");
     let accounted = Exposition::read(operator)?.sum("kubewarm_store_bytes", &[]) / 1024.0;
     let ratio = accounted / f64::from(u32::try_from(grown)?);
-    // The allocator also keeps memory that the list needed.
+    // The process may have grown by more than the stores, because the allocator keeps memory that
+    // only the list needed.
     assert!((0.8..1.1).contains(&ratio), "{accounted} KiB are accounted of {grown} KiB");
     Ok(())
 }
@@ -158,8 +164,8 @@ fn hold_everything(
 fn exceed_the_process_limit(operator: &Operator, siblings: &[Profile<'_>; 2]) -> Outcome {
     let [other, profile] = siblings;
     let text = await_stop(profile, "MemoryExceeded")?;
-    // The first part names the profile's memory, which can also be 16Mi. The rest must not name the
-    // operator's limit.
+    // The first part of the message names the profile's memory, which can also be 16Mi. The rest
+    // must not name the operator's limit, which is 16Mi.
     let (_, limit) = text.split_once("the operator is at its memory limit").ok_or(&*text)?;
     assert!(limit.starts_with("; select fewer") && !limit.contains("16Mi"), "{text}");
     other.await_condition("Ready", "True", None, PATIENCE)?;
@@ -185,9 +191,9 @@ async fn fifty_thousand_objects_stop_at_their_limit_without_affecting_others() -
         Profile::apply(&world, &namespace, "limited", &limited)?;
         let operator = Operator::start_with(&world, &["--list-strategy", strategy])?;
         await_watches(&operator)?;
-        let found = exceed_a_profiles_limit(&operator, &profile, strategy)?;
+        let reached = exceed_a_profiles_limit(&operator, &profile, strategy)?;
         if strategy == "paged-list" {
-            hold_everything(&operator, &profile, &found)?;
+            hold_everything(&operator, &profile, &reached)?;
         }
         operator.process.term()?;
     }

@@ -1,4 +1,5 @@
-//! Tests that wait for minutes, or that need Prometheus: `make test` leaves them out, `make test-all` runs them.
+//! Tests that wait for minutes, or that need Prometheus: `make test` leaves them out,
+//! `make test-all` runs them.
 
 mod churn;
 mod claims;

@@ -14,12 +14,12 @@ use crate::profile::Profile;
 use crate::world::{Failure, Outcome, SOON, World, eventually, file};
 
 const DASHBOARDS: [&str; 3] = ["overview", "reads", "upstream"];
-/// Timeout for a stale profile: the alert's threshold of 3 minutes, and the age of the data when
-/// the server froze.
+/// Timeout until a stale store causes its alert: the alert's threshold of 3 minutes, and the age of
+/// the data when the API server froze.
 const STALE: Duration = Duration::from_mins(5);
 const SETTINGS: &str = "targets: [{name: settings, resource: configmaps}]";
-/// Starts of queries that may return nothing here: a new API server may throttle no request, and kubewarm can compute
-/// every row of the objects here.
+/// The first words of queries that may return nothing here: a new API server may throttle no
+/// request, and kubewarm can compute every row of these objects.
 const NOTHING_TO_SHOW: &[&str] = &[
     "max by (group, resource) (kubewarm:upstream_throttled:ratio",
     "sum by (resource) (increase(kubewarm_read_incomplete_rows_total",
@@ -43,7 +43,8 @@ fn queries() -> Result<Vec<(String, String)>, Failure> {
     let of_panel = |panel: &Value| {
         let title = panel["title"].as_str().unwrap_or_default().to_owned();
         let targets = panel["targets"].as_array().cloned().unwrap_or_default();
-        let queries = targets.into_iter().filter_map(|it| it["expr"].as_str().map(str::to_owned));
+        let queries =
+            targets.into_iter().filter_map(|target| target["expr"].as_str().map(str::to_owned));
         queries.map(move |query| (title.clone(), query)).collect::<Vec<_>>()
     };
     Ok(panels.iter().flat_map(of_panel).collect())
@@ -78,14 +79,15 @@ fn await_alert(
     limit: Duration,
 ) -> Outcome {
     let is_it = |alert: &Value| {
-        let of = &alert["labels"];
-        of["alertname"] == name && labels.iter().all(|(label, value)| of[*label] == **value)
+        let own_labels = &alert["labels"];
+        own_labels["alertname"] == name
+            && labels.iter().all(|(label, value)| own_labels[*label] == **value)
     };
     let alert = eventually(limit, || {
         let alerts = prometheus.alerts()?;
-        let found = alerts.iter().find(|alert| is_it(alert)).cloned();
+        let alert = alerts.iter().find(|alert| is_it(alert)).cloned();
         let names: Vec<_> = alerts.iter().map(|alert| &alert["labels"]).collect();
-        found.ok_or_else(|| format!("no {name} with {labels:?} among {names:#?}").into())
+        alert.ok_or_else(|| format!("no {name} with {labels:?} among {names:#?}").into())
     })?;
     let description = alert["annotations"]["description"].as_str().unwrap_or_default();
     assert!(!description.is_empty() && !description.contains("<no value>"), "{alert:#}");
@@ -127,7 +129,8 @@ fn read(served: &Served, token: &str, times: usize, path: &str, code: u16) -> Ou
 fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     let world = World::alone()?;
     let prometheus = ScrapeServer::start(&world)?;
-    // A set limit, because not every machine has a memory limit.
+    // The test sets the memory limit, because not every machine has one, and the dashboard shows
+    // it.
     let served = Served::start(&world, &["--memory-limit", "512Mi"])?;
     prometheus.scrape(&[("kubewarm", &served.operator)])?;
     let team = world.namespace("team")?;
@@ -136,15 +139,18 @@ fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     let profile = granted(&world, &team, "granted", &spec)?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let refused = "{targets: [{name: services, resource: services}]}";
-    Profile::apply(&world, &team, "refused", refused)?;
-    // The restart ends all watches, and kubewarm opens them again.
+    // Until kubewarm has written this status, it answers 421, as for a kind without a profile.
+    Profile::apply(&world, &team, "refused", refused)?.await_manifests()?;
+    // The restart of the API server ends all watches, and kubewarm opens them again. This causes
+    // data for the panels of watches.
     world.cluster.apiserver().restart()?;
     profile.await_condition("Ready", "True", None, SOON)?;
     let path = |resource: &str| format!("/api/v1/namespaces/{team}/{resource}");
-    // The profile declares services, and kubewarm may not read them.
-    read(&served, &token, 1, &path("services"), 429)?;
+    // A read that kubewarm refuses with 503: the profile declares services, and kubewarm may not
+    // read them.
+    read(&served, &token, 1, &path("services"), 503)?;
 
-    // One watch stays open. The others end at once.
+    // One watch stays open for the panel of open watches. The others end at once.
     let watch = format!("{}?watch=true", path("configmaps"));
     let _open = served.server()?.watch(&token, &watch, "application/json")?;
     let mut number = 0;
@@ -166,9 +172,9 @@ fn every_query_of_the_dashboards_has_an_answer() -> Outcome {
     })?;
     let (failing, rules) = prometheus.failing_rules()?;
     assert!(failing.is_empty() && rules > 20, "{rules} rules: {failing:#?}");
-    let held = prometheus.query("sum by (resource) (kubewarm_objects{namespace=\"\"})")?;
-    let settings = held.iter().find(|sample| sample.labels["resource"] == "configmaps");
-    assert!(settings.is_some_and(|sample| sample.value >= 1.0), "{held:?}");
+    let samples = prometheus.query("sum by (resource) (kubewarm_objects{namespace=\"\"})")?;
+    let settings = samples.iter().find(|sample| sample.labels["resource"] == "configmaps");
+    assert!(settings.is_some_and(|sample| sample.value >= 1.0), "{samples:?}");
     Ok(())
 }
 
@@ -204,7 +210,7 @@ impl MonitoringFixture {
         granted(&self.world, Self::OTHER, "steady", &format!("{{{SETTINGS}}}"))
     }
 
-    /// Waits until the alerts from the start of the operator are gone.
+    /// Waits until the alerts that the start of the operator caused are gone.
     fn settle(&self) -> Outcome {
         eventually(SOON, || {
             let alerts = self.prometheus.alerts()?;
@@ -229,7 +235,7 @@ fn faults_of_profiles_cause_their_alerts() -> Outcome {
     blocked.await_condition("Ready", "True", None, SOON)?;
     scene.settle()?;
 
-    // A second replica behind a proxy that closes connections.
+    // A second replica that connects through a proxy, which closes each connection after 2 s.
     let cut = Operator::run(world, "kubewarm-cut", &cutter::kubeconfig(world)?, &[])?;
     prometheus.scrape(&[("kubewarm", &served.operator), ("kubewarm-cut", &cut)])?;
 
@@ -240,7 +246,8 @@ fn faults_of_profiles_cause_their_alerts() -> Outcome {
     ] {
         Profile::apply(world, team, name, spec)?;
     }
-    // In another namespace, because the permissions would also apply to the first profile.
+    // This profile is in another namespace, because its permissions would also apply to the first
+    // profile.
     let crowded = world.namespace("crowded")?;
     world.cluster.run(["create", "configmap", "second", "-n", &crowded])?;
     let limits = format!("{{limits: {{maxObjects: 1}}, {SETTINGS}}}");
@@ -257,16 +264,17 @@ fn faults_of_profiles_cause_their_alerts() -> Outcome {
         let labels = [("namespace", namespace), ("profile", profile)];
         await_alert(prometheus, alert, &labels, SOON)?;
     }
-    let flapping = of("kubewarm-cut", "cacheprofiles");
+    let flapping = pod_labels("kubewarm-cut", "cacheprofiles");
     await_alert(prometheus, "KubewarmWatchFlapping", &flapping, SOON)?;
     let others = prometheus.alerts()?.into_iter();
     let others: Vec<_> = others.filter(|alert| alert["labels"]["pod"] == "kubewarm").collect();
     assert!(others.is_empty(), "{others:#?}");
-    // No profile declares pods, and kubewarm may not read services.
+    // Reads that kubewarm refuses: no profile declares pods, and kubewarm may not read services.
     let path = |resource: &str| format!("/api/v1/namespaces/{team}/{resource}");
-    // `increase` needs an earlier value of the series, so one request of each kind comes first.
+    // Prometheus' function `increase` needs an earlier value of the series. So one request of each
+    // kind comes first, and then 20.
     for times in [1, 20] {
-        for (resource, code) in [("pods", 421), ("services", 429)] {
+        for (resource, code) in [("pods", 421), ("services", 503)] {
             read(served, &scene.token, times, &path(resource), code)?;
             let answered = format!("kubewarm_read_requests_total{{code=\"{code}\"}}");
             eventually(SOON, || match prometheus.query(&answered)?.as_slice() {
@@ -299,7 +307,8 @@ fn faults_of_the_api_server_cause_their_alerts() -> Outcome {
     scene.settle()?;
     let snapshot = world.cluster.folder().join("snapshot");
     world.cluster.snapshot(&snapshot)?;
-    // Creates more versions than a restarting control plane writes.
+    // These writes create more versions than a restarting control plane does. So the versions after
+    // the restore stay below the versions before.
     let namespace = MonitoringFixture::OTHER;
     let undone = (0..200).map(|n| {
         format!(
@@ -308,22 +317,22 @@ fn faults_of_the_api_server_cause_their_alerts() -> Outcome {
     });
     let undone = undone.collect::<Vec<_>>().join(", ");
     world.cluster.apply(&format!("{{apiVersion: v1, kind: List, items: [{undone}]}}"))?;
-    let held = r#"sum(kubewarm_objects{pod="kubewarm",resource="configmaps"})"#;
-    eventually(SOON, || match prometheus.query(held)?.as_slice() {
+    let query = r#"sum(kubewarm_objects{pod="kubewarm",resource="configmaps"})"#;
+    eventually(SOON, || match prometheus.query(query)?.as_slice() {
         [sample] if sample.value > 200.0 => Ok(()),
         samples => Err(format!("{samples:?}").into()),
     })?;
     world.cluster.restore(&snapshot)?;
-    let rolled_back = of("kubewarm", "configmaps");
+    let rolled_back = pod_labels("kubewarm", "configmaps");
     let alert = "KubewarmResourceVersionRollback";
     await_alert(prometheus, alert, &rolled_back, SOON)?;
     steady.await_condition("Ready", "True", None, SOON)?;
 
     world.cluster.apiserver().freeze()?;
     await_alert(prometheus, "KubewarmNoLeader", &[], SOON)?;
-    // No review of a caller is answered, so reads are not either.
+    // The frozen API server answers no TokenReview or access review, so kubewarm refuses all reads.
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-    // An increase is seen from a first value on.
+    // Prometheus sees an increase only after a first value of the series.
     for times in [1, 20] {
         eventually(SOON, || read(&scene.served, &scene.token, times, &path, 503))?;
         let answered = "kubewarm_read_requests_total{code=\"503\"}";
@@ -333,10 +342,10 @@ fn faults_of_the_api_server_cause_their_alerts() -> Outcome {
         })?;
     }
     await_alert(prometheus, "KubewarmReadErrors", &[("pod", "kubewarm")], SOON)?;
-    await_alert(prometheus, "KubewarmResourceStale", &of("kubewarm", "configmaps"), STALE)?;
+    await_alert(prometheus, "KubewarmResourceStale", &pod_labels("kubewarm", "configmaps"), STALE)?;
     scene.end()
 }
 
-fn of<'a>(pod: &'a str, resource: &'a str) -> [(&'static str, &'a str); 2] {
+fn pod_labels<'a>(pod: &'a str, resource: &'a str) -> [(&'static str, &'a str); 2] {
     [("pod", pod), ("resource", resource)]
 }

@@ -1,12 +1,13 @@
-//! The oldest supported API server: the requests that prove a store current work there, too.
+//! Tests the oldest supported API server: the requests that show that a store is current work there
+//! too.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::api::{Served, account, let_read};
+use crate::cases::reads::strict_reads;
 use crate::figures::Exposition;
 use crate::profile::Profile;
-use crate::strict_reads;
 use crate::world::{Outcome, SOON, World, eventually};
 
 /// Longer than three bookmarks, and longer than the default of `maxStalenessSeconds`, 120 s.

@@ -14,11 +14,11 @@ const COLUMN: f64 = 56.0;
 const LINE: f64 = 28.0;
 const MARGIN: f64 = 10.0;
 const TITLE: f64 = 20.0;
-/// The most legend entries, bars or table lines that fit into a panel.
+/// The maximum number of legend entries, bars or table lines that fit into a panel.
 const ENTRIES: usize = 5;
 const COLOURS: [&str; 8] =
     ["#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#37872d", "#8ab8ff"];
-/// Labels that have only one value here.
+/// Labels that the picture leaves out, because they have only one value in the test.
 const DULL: [&str; 5] = ["__name__", "job", "revision", "rustc", "version"];
 
 /// A part of a panel, in pixels.
@@ -40,12 +40,12 @@ pub(crate) fn draw(
     let panels = dashboard["panels"].as_array().ok_or("no panels")?;
     let (mut body, mut bottom) = (String::new(), 0.0_f64);
     for panel in panels {
-        let of = |name: &str| panel["gridPos"][name].as_f64().unwrap_or_default();
+        let position = |name: &str| panel["gridPos"][name].as_f64().unwrap_or_default();
         let area = Area {
-            x: of("x") * COLUMN + 2.0,
-            y: of("y") * LINE + 2.0,
-            width: of("w") * COLUMN - 4.0,
-            height: of("h") * LINE - 4.0,
+            x: position("x") * COLUMN + 2.0,
+            y: position("y") * LINE + 2.0,
+            width: position("w") * COLUMN - 4.0,
+            height: position("h") * LINE - 4.0,
         };
         bottom = bottom.max(area.y + area.height);
         let kind = panel["type"].as_str().unwrap_or_default();
@@ -56,9 +56,9 @@ pub(crate) fn draw(
         text(&mut body, (x + MARGIN, y + 16.0), (12, "#d8d9da"), title)?;
         let mut queries = Vec::new();
         for target in panel["targets"].as_array().into_iter().flatten() {
-            let of = |name: &str| target[name].as_str().unwrap_or_default();
-            let series = prometheus.query_range(&choose(of("expr")), span)?;
-            queries.push((of("legendFormat"), series));
+            let text = |name: &str| target[name].as_str().unwrap_or_default();
+            let series = prometheus.query_range(&choose(text("expr")), span)?;
+            queries.push((text("legendFormat"), series));
         }
         let unit = panel.pointer("/fieldConfig/defaults/unit").and_then(Value::as_str);
         let inner = Area {
@@ -105,7 +105,8 @@ fn named<'q>(queries: &'q Queries<'_>) -> impl Iterator<Item = (String, &'q Seri
 fn lines(body: &mut String, area: Area, queries: &Queries<'_>, unit: &str) -> Result<(), Failure> {
     let all: Vec<_> = named(queries).collect();
     let points = || all.iter().flat_map(|(_, series)| series.points.iter().copied());
-    let top = points().map(|(_, value)| value).filter(|it| it.is_finite()).fold(0.0, f64::max);
+    let top =
+        points().map(|(_, value)| value).filter(|value| value.is_finite()).fold(0.0, f64::max);
     let top = if top > 0.0 { top } else { 1.0 };
     let begin = points().map(|(time, _)| time).fold(f64::INFINITY, f64::min);
     let end = points().map(|(time, _)| time).fold(begin + 1.0, f64::max);
@@ -161,7 +162,7 @@ fn values(
         for series in all {
             let labels = series.labels.iter().filter(|(label, _)| !DULL.contains(&label.as_str()));
             let labels: Vec<_> =
-                labels.map(|(_, value)| value.as_str()).filter(|it| !it.is_empty()).collect();
+                labels.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty()).collect();
             let shown = format!("{format} {}", amount(now(series), unit));
             let shown = if format.contains("{{") { amount(now(series), unit) } else { shown };
             rows.entry(labels.join(" ")).or_default().push(shown);
@@ -207,7 +208,7 @@ fn amount(value: f64, unit: &str) -> String {
         unit if unit.starts_with("dateTime") => {
             let since = Duration::try_from_secs_f64(value / 1e3).unwrap_or_default();
             let time = jiff::Timestamp::try_from(std::time::UNIX_EPOCH + since);
-            time.map_or_else(|_| String::new(), |it| format!("{it:.0}"))
+            time.map_or_else(|_| String::new(), |time| format!("{time:.0}"))
         }
         _ if value.fract() == 0.0 => format!("{value:.0}"),
         _ => format!("{value:.2}"),

@@ -1,6 +1,7 @@
-//! The comparison of random objects with Kubernetes' own serializers, with more objects.
+//! Compares random objects with the output of Kubernetes' own serializers, like the fast test, but
+//! with more objects.
 
-use crate::protobuf::compare_random_objects;
+use crate::cases::reads::protobuf::compare_random_objects;
 use crate::world::Outcome;
 
 #[test]

@@ -1,8 +1,8 @@
-//! The same as `crate::recovery`, after five minutes without an API server.
+//! The test of `crate::recovery` after a longer outage: five minutes without an API server.
 
 use std::time::Duration;
 
-use crate::recovery::{IN_STEP, recover};
+use crate::cases::process::recovery::{IN_STEP, recover};
 use crate::world::Outcome;
 
 #[test]

@@ -1,10 +1,11 @@
 //! Many random requests to kubewarm and to the API server.
 
-use crate::reads::random_requests_match_the_api_servers_answers;
+use crate::cases::reads::answers::random_requests_match_the_api_servers_answers;
 use crate::world::Outcome;
 
 const REQUESTS: usize = 20_000;
-/// Each forwarded request is a second one at the API server.
+/// The number of requests with `--forward`. It is lower, because each forwarded request is one more
+/// request to the API server.
 const FORWARDED: usize = 5_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Compares what readers received with what etcd stored.
+//! Compares the responses that readers received with what etcd stored.
 
 mod reads;
 mod watches;
@@ -15,7 +15,8 @@ use crate::observation::{Millis, Observation, ObservedContent, ReaderId};
 use self::reads::ReadFloors;
 use self::watches::JudgedWatches;
 
-/// How late etcd's own watch, or this process, can be.
+/// How late etcd's own watch or this process can be, so that a response can be right although the
+/// recorder seems to contradict it.
 const SLACK: Millis = 2_000;
 
 /// By how much an answer can be older than it states.
@@ -27,7 +28,7 @@ const MAX_STALENESS: Millis = 10_000;
 /// How late an event can be while nothing is disturbed: ten times what it takes on a busy machine.
 const LATEST_EVENT: Millis = 10_000;
 
-/// A fault of an answer.
+/// The kinds of faults that a response can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FindingKind {
     /// etcd never stored this state or write, or the response is malformed.
@@ -38,17 +39,18 @@ pub(crate) enum FindingKind {
     OldStrict,
     /// The reader has seen, or written, a newer state at the same replica.
     WentBack,
-    /// The list is older than the requested version.
+    /// The list has a lower version than the request named.
     TooOld,
     /// A watch lost, repeated, reordered or invented a change.
     WatchBroke,
-    /// A watch did not bring the last changes, or brought a change late, while nothing was disturbed.
+    /// A watch did not bring the last changes, or brought a change late, although nothing was
+    /// disturbed.
     Silent,
-    /// A code that no fault explains.
+    /// A refused read whose status code no injected fault explains.
     Refused,
 }
 
-/// One fault, with the answer in words.
+/// One fault, with a description of the response.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) kind: FindingKind,
@@ -60,9 +62,10 @@ pub(crate) struct Finding {
 /// The times of a run that the judge needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunTimes {
-    /// From now on nothing was disturbed, and all effects of faults were over.
+    /// From this time on, no fault was injected, and the effects of all faults were over.
     pub(crate) calm: Millis,
-    /// From each start of the API server until it was ready. It refuses permitted requests until it has loaded all Roles.
+    /// For each start of the API server, the time of the start and the time when it was ready.
+    /// Until it is ready, it refuses permitted requests, because it has not loaded all Roles.
     pub(crate) restarts: Vec<(Millis, Millis)>,
     pub(crate) end: Millis,
 }
@@ -81,14 +84,14 @@ pub(crate) struct JudgedCounts {
 pub(crate) struct Verdict {
     pub(crate) counts: JudgedCounts,
     pub(crate) findings: Vec<Finding>,
-    /// The age of the oldest answer.
+    /// The age of the oldest response.
     pub(crate) oldest: Millis,
 }
 
 /// The timelines of each collection, one for each epoch.
 type Timelines<'a> = Vec<Vec<Timeline<'a>>>;
 
-/// Judges all observations, in the order of their arrival at each reader.
+/// Judges all observations. The observations of each reader must be in the order of their arrival.
 pub(crate) fn judge(
     history: &EtcdHistory,
     observations: &[Observation],
@@ -110,7 +113,8 @@ pub(crate) fn judge(
     verdict
 }
 
-/// A refused read is a fault if nothing was disturbed, or if the code claims a permanent fact.
+/// Judges a refused read. The refusal is a fault if nothing was disturbed, or if its status code
+/// claims something permanent, such as 403.
 fn refusal(observation: &Observation, times: &RunTimes, verdict: &mut Verdict) {
     if matches!(observation.content, ObservedContent::Malformed) {
         verdict.find(FindingKind::NeverExisted, observation, "a malformed response");
@@ -118,7 +122,7 @@ fn refusal(observation: &Observation, times: &RunTimes, verdict: &mut Verdict) {
     let ObservedContent::Refused { code } = observation.content else { return };
     let is_during = |&(start, ready)| (start..ready + SLACK).contains(&observation.arrived);
     let is_starting = times.restarts.iter().any(is_during);
-    // 410 tells a client to list again.
+    // 410 is no fault, because it tells a client to list again.
     let is_temporary =
         matches!(code, 0 | 410 | 429 | 500..) || (is_starting && matches!(code, 401 | 403));
     if !is_temporary || observation.sent >= times.calm {

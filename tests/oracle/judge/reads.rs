@@ -1,4 +1,4 @@
-//! Gets and lists.
+//! Judges the responses to gets and lists.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use crate::observation::{
 
 use super::{AGE_TOLERANCE, FindingKind, MAX_STALENESS, SLACK, Verdict};
 
-/// The newest state that a reader has seen at a replica.
+/// The newest state that a reader has seen at a replica. The reader's later reads must not return
+/// an older state.
 #[derive(Clone, Copy, Debug)]
 struct ReadFloor {
     epoch: usize,
@@ -19,21 +20,23 @@ struct ReadFloor {
     at: Millis,
 }
 
-/// How long a replica remembers what a reader has seen: 1 minute, less the time between two reads.
+/// How long a replica remembers the versions that a reader has seen: 1 minute, less the time
+/// between two reads. After this time, a read may return an older state.
 const REMEMBERED: Millis = 50_000;
 
 /// The states that each reader has seen, by collection.
 #[derive(Debug, Default)]
 pub(super) struct ReadFloors(BTreeMap<(ReaderId, CollectionIndex), ReadFloor>);
 
-/// An epoch in which the answer is right.
+/// An epoch in which the response is right.
 #[derive(Clone, Copy, Debug)]
 struct Match {
     epoch: usize,
-    /// The state is that of this revision, and for an absent object of this or an earlier one. `None` for an object that
-    /// is still absent.
+    /// The revision of the returned state. If the response says that the object is absent, the
+    /// state is that of this revision or an earlier one. `None` if the object is still absent at
+    /// the end of the epoch.
     revision: Option<u64>,
-    /// When a newer state was known.
+    /// When it was known that a newer state had replaced the returned state.
     replaced: Option<Millis>,
 }
 
@@ -61,7 +64,9 @@ impl ReadFloors {
             ObservedContent::Written { name, version } => {
                 let is_stored = |timeline: &Timeline<'_>| {
                     timeline.epoch.began <= observation.arrived
-                        && timeline.after(version - 1, Some(name)).any(|it| it.revision == *version)
+                        && timeline
+                            .after(version - 1, Some(name))
+                            .any(|change| change.revision == *version)
                 };
                 let Some(epoch) = timelines.iter().rposition(is_stored) else {
                     let text = format!("{name} was accepted at {version}, and is not stored");
@@ -76,19 +81,22 @@ impl ReadFloors {
             | ObservedContent::Event { .. }
             | ObservedContent::Bookmark { .. } => return,
         };
-        // The newest of the epochs in which the answer is right: a restore keeps earlier states.
-        let newest = |it: &&Match| (it.replaced.unwrap_or(Millis::MAX), it.epoch);
+        // A restore keeps earlier states, so a response can be right in several epochs. The judge
+        // uses the epoch in which the returned state stayed the newest for longest.
+        let newest =
+            |candidate: &&Match| (candidate.replaced.unwrap_or(Millis::MAX), candidate.epoch);
         let Some(best) = matches.iter().max_by_key(newest) else {
             verdict.find(FindingKind::NeverExisted, observation, &describe(&observation.content));
             return;
         };
         judge_age(observation, promised, best.replaced, verdict);
         if let Some(revision) = best.revision {
-            // A caller that names a version accepts that version.
+            // The order of reads does not apply to a read with a version, because its caller
+            // accepts this version.
             if !matches!(promised.0, ReadPromise::Version) {
                 self.judge_order(observation, (best.epoch, revision, name), timelines, verdict);
             }
-            // That an object does not exist shows no version.
+            // A response without an object names no version, so later reads cannot contradict it.
             if !is_absent(&observation.content) {
                 self.raise(observation, best.epoch, revision);
             }
@@ -130,7 +138,7 @@ impl ReadFloors {
     }
 }
 
-/// The epochs whose objects at `version` are these.
+/// The epochs in which the collection had exactly these objects at `version`.
 fn lists(
     timelines: &[Timeline<'_>],
     observation: &Observation,
@@ -153,7 +161,8 @@ fn lists(
         .collect()
 }
 
-/// The epochs in which the object had this state.
+/// The epochs in which the object had this state. `object` is `None` if the response says that the
+/// object is absent.
 fn gets(
     timelines: &[Timeline<'_>],
     observation: &Observation,
@@ -162,7 +171,8 @@ fn gets(
 ) -> Vec<Match> {
     let find = |(epoch, timeline): (usize, &Timeline<'_>)| {
         let Some(state) = object else {
-            // After a restore, the recorder starts later than the API server, and then records earlier changes at once.
+            // After a restore, the recorder starts later than the API server. Then it records all
+            // earlier changes at once, with a time that is too late.
             let recorded = timeline.epoch.changes.first().map_or(0, |first| first.known);
             let known_by = observation.arrived.max(recorded) + SLACK;
             let creation = timeline.creation(name, known_by);
@@ -185,14 +195,14 @@ fn gets(
     begun.filter_map(find).collect()
 }
 
-/// What a read promises about its age.
+/// What a read promises about the age of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadPromise {
-    /// At most `maxStalenessSeconds`, and at most as old as it states.
+    /// The response is at most `maxStalenessSeconds` old, and at most as old as it states.
     Age,
-    /// Every write before the read.
+    /// The response contains every write before the read.
     EarlierWrites,
-    /// A version that the reader names.
+    /// The response has at least the version that the reader names.
     Version,
 }
 
@@ -206,12 +216,14 @@ fn judge_age(
     let real = observation.arrived.saturating_sub(replaced);
     verdict.oldest = verdict.oldest.max(real);
     let limit = match (promise, freshness) {
-        // A response without an object has no header.
+        // A response without an object has no freshness header, so only the profile's staleness
+        // limit applies.
         (ReadPromise::Age, None) if is_absent(&observation.content) => MAX_STALENESS,
         (ReadPromise::Version, Some(freshness)) if has_warning => freshness,
         (ReadPromise::Age | ReadPromise::Version, Some(freshness)) => freshness.min(MAX_STALENESS),
         (ReadPromise::Version, None) => return,
-        // Without the header, the API server answered.
+        // A response without the freshness header comes from the API server, which promises every
+        // earlier write.
         (ReadPromise::EarlierWrites, _) | (ReadPromise::Age, None) => {
             if replaced < observation.sent {
                 let text = format!("{real} ms old: {}", describe(&observation.content));
@@ -236,11 +248,12 @@ fn describe(content: &ObservedContent) -> String {
     match content {
         ObservedContent::List { version, objects, .. } => {
             let objects: Vec<_> =
-                objects.iter().map(|(name, it)| format!("{name}@{}", it.version)).collect();
+                objects.iter().map(|(name, object)| format!("{name}@{}", object.version)).collect();
             format!("list {version}: {}", objects.join(" "))
         }
         ObservedContent::Get { name, object, .. } => {
-            let version = object.map_or_else(|| "absent".to_owned(), |it| it.version.to_string());
+            let version =
+                object.map_or_else(|| "absent".to_owned(), |object| object.version.to_string());
             format!("get {name}: {version}")
         }
         ObservedContent::Refused { .. }

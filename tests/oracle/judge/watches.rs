@@ -1,4 +1,4 @@
-//! Watches: each brings every change after its version once, in order.
+//! Judges watches: each must bring every change after its version once, and in order.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use crate::observation::{CollectionIndex, Observation, ObservedContent, ReaderId
 
 use super::{FindingKind, LATEST_EVENT, RunTimes, Timelines, Verdict};
 
-/// How far a watch has come.
+/// How far the judge has followed a watch.
 #[derive(Clone, Debug)]
 struct JudgedWatch {
-    /// The epochs whose changes the watch has brought so far.
+    /// The epochs in which all changes that the watch has brought so far are right.
     epochs: Vec<usize>,
     position: u64,
     last: Observation,
@@ -58,7 +58,7 @@ impl JudgedWatches {
         session.last = observation.clone();
     }
 
-    /// At the end, each watch has brought all changes.
+    /// Checks at the end of the run that each watch has brought all changes.
     pub(super) fn finish(
         &self,
         timelines: &Timelines<'_>,
@@ -99,7 +99,8 @@ fn version_of(content: &ObservedContent) -> Option<u64> {
 fn follows(content: &ObservedContent, timeline: &Timeline<'_>, position: u64) -> bool {
     let next = timeline.after(position, None).next();
     if let ObservedContent::Event { form, change, name, object } = content {
-        let is_next = next.is_some_and(|it| it.revision == object.version && it.name == *name);
+        let is_next =
+            next.is_some_and(|next| next.revision == object.version && next.name == *name);
         return is_next && timeline.change(object.version, *form) == Some((*change, *object));
     }
     version_of(content).is_some_and(|version| {

@@ -67,10 +67,11 @@ fn columns(page: &mut String, version: &Value) {
     page.push('\n');
 }
 
-/// The fields of objects that are on the page, each with the path of the object.
+/// The fields of each object that is already on the page, with the path of the object.
 type Printed<'v> = Vec<(&'v Value, String)>;
 
-/// The path of an object with the same fields that is on the page; otherwise adds this object.
+/// If the page already contains an object with the same fields, returns the path of this object.
+/// Otherwise, adds the fields to `printed` and returns `None`.
 fn printed_before<'v>(printed: &mut Printed<'v>, path: &str, schema: &'v Value) -> Option<String> {
     let fields = &schema["properties"];
     let same = |(known, _): &&(&Value, String)| names_and_kinds(known) == names_and_kinds(fields);
@@ -81,14 +82,15 @@ fn printed_before<'v>(printed: &mut Printed<'v>, path: &str, schema: &'v Value) 
     before
 }
 
-/// The fields' names and types at every depth, without descriptions and defaults.
+/// The names and types of all fields at every depth, without descriptions and defaults. Two objects
+/// with equal names and types have one section on the page.
 fn names_and_kinds(fields: &Value) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+    let mut pairs = Vec::new();
     for (name, field) in fields.as_object().into_iter().flatten() {
-        found.push((name.clone(), kind(field)));
-        found.extend(names_and_kinds(&object(field)["properties"]));
+        pairs.push((name.clone(), kind(field)));
+        pairs.extend(names_and_kinds(&object(field)["properties"]));
     }
-    found
+    pairs
 }
 
 /// The schema of the object that a field or each of its entries is.
@@ -113,7 +115,8 @@ fn section<'v>(page: &mut String, path: &str, schema: &'v Value, printed: &mut P
     let Some(properties) = schema["properties"].as_object() else { return };
     let required: Vec<_> = items(&schema["required"]).map(text).collect();
     page.push_str("| field | type | meaning |\n|---|---|---|\n");
-    // Required fields come first, then the others by name. The CRD does not keep the order of fields.
+    // The page lists required fields first, then the others by name, because the CRD does not keep
+    // the order of fields.
     let mut names: Vec<_> = properties.keys().collect();
     names.sort_by_key(|name| (!required.contains(&name.as_str()), name.as_str()));
     for name in &names {

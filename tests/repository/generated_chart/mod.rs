@@ -30,7 +30,8 @@ fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Compares `generated` with the committed file of the chart; `BLESS=1` rewrites the file instead.
+/// Fails unless the chart's committed file equals `generated`. With `BLESS=1`, writes the file
+/// instead.
 #[track_caller]
 fn assert_committed(path: &str, generated: &str) {
     if std::env::var_os("BLESS").is_some() {
@@ -120,7 +121,8 @@ fn chart_defaults_match_the_programs_defaults() {
     ];
     let mut flags: Vec<_> =
         flags().into_iter().filter_map(|(name, default)| Some((name, default?))).collect();
-    // Outside a pod the operator cannot review tokens, so the program's default differs from the chart's.
+    // The program's default differs from the chart's: outside of a pod, the operator cannot send
+    // TokenReviews.
     flags.retain(|(name, _)| name != "KUBEWARM_METRICS_AUTH");
     flags.sort();
     assert_eq!(flags, expected.map(|(name, default)| (name.to_owned(), default)));
@@ -128,17 +130,19 @@ fn chart_defaults_match_the_programs_defaults() {
 
 #[test]
 fn every_flag_can_be_set_by_a_value() {
-    // No value sets these flags: in a pod, kubewarm reads them from its ServiceAccount's files.
+    // No chart value sets these flags, because in a pod, kubewarm reads the settings from its
+    // ServiceAccount's files.
     let not_set = ["KUBEWARM_OPERATOR_NAMESPACE", "KUBEWARM_KUBECONFIG", "KUBEWARM_CONTEXT"];
     let deployment = read("templates/deployment.yaml");
     let (values, mut value_of) = (yaml("values.yaml"), yaml("files/flags.yaml"));
-    // The operator namespace is the release's, which Helm sets.
+    // Helm sets the operator namespace to the release's namespace, so no value sets it.
     let namespace = value_of["KUBEWARM_OPERATOR_NAMESPACE"].take();
     assert_eq!(namespace, "helm --namespace");
     for (name, _) in flags() {
         let is_set = deployment.contains(&format!("- name: {name}\n"));
         assert!(is_set != not_set.contains(&name.as_str()), "{name}");
-        // The chart rejects the flag in `extraArgs` and names this value.
+        // The chart rejects this flag in `extraArgs`, with a message that names the value to set
+        // instead.
         let value = value_of[&name].as_str().map(|path| values::at(&values, path));
         assert_eq!(
             value.is_some_and(|value| !value.is_null()),

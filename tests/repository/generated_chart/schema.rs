@@ -1,12 +1,12 @@
-//! Generates `values.schema.json`: descriptions from `values.yaml`, and the schema of profiles from the
-//! CRD.
+//! Generates `values.schema.json`: descriptions from `values.yaml`, and the schema of profiles from
+//! the CRD.
 
 use super::values::{Row, at};
 use kube::CustomResourceExt as _;
 use kubewarm_api::v1alpha1::CacheProfile;
 use serde_json::{Map, Value, json};
 
-/// Keywords with the same meaning in a CRD and in draft 7.
+/// Keywords that have the same meaning in a CRD's schema and in JSON Schema draft 7.
 const KEPT: [&str; 14] = [
     "additionalProperties",
     "enum",
@@ -23,10 +23,12 @@ const KEPT: [&str; 14] = [
     "properties",
     "required",
 ];
-/// Keywords of a CRD that validate nothing in draft 7.
+/// Keywords of a CRD's schema that validate nothing in JSON Schema draft 7, so the chart's schema
+/// omits them.
 const LEFT_OUT: [&str; 4] = ["default", "description", "format", "title"];
 
-/// Completes the schema in `text`.
+/// Completes the schema in `text` with the descriptions of `values.yaml` and the schema of
+/// profiles.
 pub(crate) fn complete(text: &str, values: &Value, rows: &[Row]) -> String {
     let mut schema: Value = serde_json::from_str(text).expect("it is JSON");
     for Row { path, text } in rows {
@@ -42,9 +44,10 @@ pub(crate) fn complete(text: &str, values: &Value, rows: &[Row]) -> String {
     format!("{text}\n")
 }
 
-/// A CRD's schema in draft 7. It also rejects unknown fields, which the API server would drop.
+/// A CRD's schema as JSON Schema draft 7. It also rejects unknown fields, which the API server
+/// would silently drop.
 fn strict(schema: &Value) -> Value {
-    let mut found = Map::new();
+    let mut keywords = Map::new();
     for (keyword, value) in schema.as_object().expect("a schema is an object") {
         let value = match keyword.as_str() {
             "properties" => value
@@ -62,15 +65,16 @@ fn strict(schema: &Value) -> Value {
             "nullable" => continue,
             keyword => panic!("{keyword}: say here what becomes of it"),
         };
-        found.insert(keyword.clone(), value);
+        keywords.insert(keyword.clone(), value);
     }
-    if found.contains_key("properties") {
-        found.insert("additionalProperties".to_owned(), false.into());
+    if keywords.contains_key("properties") {
+        keywords.insert("additionalProperties".to_owned(), false.into());
     }
-    Value::Object(found)
+    Value::Object(keywords)
 }
 
-/// The CRD's types hold bounds as floats.
+/// Converts a whole number from a float to an integer, because the CRD's types contain bounds as
+/// floats.
 fn whole(value: &Value) -> Value {
     let number = value.as_f64().filter(|number| number.fract() == 0.0);
     let text = number.map(|number| format!("{number:.0}"));
@@ -84,30 +88,30 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
 
 /// The differences between the values in the schema and the values in `values.yaml`.
 pub(crate) fn differences(schema: &Value, values: &Value, described: &[&str]) -> Vec<String> {
-    fn walk(root: &Value, at: &str, value: &Value, described: &[&str], found: &mut Vec<String>) {
+    fn walk(root: &Value, at: &str, value: &Value, described: &[&str], faults: &mut Vec<String>) {
         let schema = field(root, at);
         let known = schema["properties"].as_object();
         let (Some(known), false) = (known, described.contains(&at)) else { return };
         if schema["additionalProperties"] != json!(false) {
-            found.push(format!("{at} takes anything"));
+            faults.push(format!("{at} takes anything"));
         }
         let inner = |key: &str| if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") };
         for key in known.keys().filter(|key| value.get(key.as_str()).is_none()) {
-            found.push(format!("{} is in the schema alone", inner(key)));
+            faults.push(format!("{} is in the schema alone", inner(key)));
         }
         for (key, value) in value.as_object().into_iter().flatten() {
             if known.contains_key(key) {
-                walk(root, &inner(key), value, described, found);
+                walk(root, &inner(key), value, described, faults);
             } else {
-                found.push(format!("{} is not in the schema", inner(key)));
+                faults.push(format!("{} is not in the schema", inner(key)));
             }
         }
     }
-    let mut found = Vec::new();
-    walk(schema, "", values, described, &mut found);
-    // Helm passes `global` to every subchart.
-    found.retain(|difference| difference != "global is in the schema alone");
-    found
+    let mut faults = Vec::new();
+    walk(schema, "", values, described, &mut faults);
+    // The schema needs `global`, because Helm passes this value to every subchart.
+    faults.retain(|difference| difference != "global is in the schema alone");
+    faults
 }
 
 fn field<'a>(root: &'a Value, path: &str) -> &'a Value {

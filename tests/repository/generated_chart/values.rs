@@ -43,23 +43,23 @@ pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
 
 /// The paths of all values: the described ones, and the members of groups without a description.
 pub(crate) fn leaves(values: &Value, described: &[&str]) -> Vec<String> {
-    fn walk(path: &str, value: &Value, described: &[&str], found: &mut Vec<String>) {
+    fn walk(path: &str, value: &Value, described: &[&str], leaves: &mut Vec<String>) {
         match value.as_object() {
             Some(group) if !group.is_empty() && !described.contains(&path) => {
                 for (key, value) in group {
                     let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    walk(&path, value, described, found);
+                    walk(&path, value, described, leaves);
                 }
             }
-            Some(_) | None => found.push(path.to_owned()),
+            Some(_) | None => leaves.push(path.to_owned()),
         }
     }
-    let mut found = Vec::new();
-    walk("", values, described, &mut found);
-    found
+    let mut leaves = Vec::new();
+    walk("", values, described, &mut leaves);
+    leaves
 }
 
-/// Replaces the list in `page`.
+/// Replaces the generated list of values in `page`.
 pub(crate) fn page(page: &str, values: &Value, rows: &[Row]) -> String {
     let (head, rest) = page.split_once(BEGIN).expect("the line that begins the list");
     let after = rest.split_once("\n\n").map_or("", |(_, after)| after);
@@ -76,7 +76,7 @@ pub(crate) fn page(page: &str, values: &Value, rows: &[Row]) -> String {
 fn a_comment_belongs_to_the_key_below_it() {
     let text =
         "# Of the file.\n\n# One,\n# in two lines.\na: 1\nb:\n  # Deep.\n  c: [x]\n  d: 2\ne: 3\n";
-    let found: Vec<_> = rows(text).into_iter().map(|row| (row.path, row.text)).collect();
+    let comments: Vec<_> = rows(text).into_iter().map(|row| (row.path, row.text)).collect();
     let expected = [("a", "One, in two lines."), ("b.c", "Deep.")];
-    assert_eq!(found, expected.map(|(path, text)| (path.to_owned(), text.to_owned())));
+    assert_eq!(comments, expected.map(|(path, text)| (path.to_owned(), text.to_owned())));
 }

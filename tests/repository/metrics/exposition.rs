@@ -10,7 +10,8 @@ pub(crate) struct Family {
     pub(crate) labels: Vec<String>,
 }
 
-/// Every metric of `text`, except the metrics that the prometheus crate names.
+/// Every metric of `text`, except the metrics of the process, whose names the crate prometheus
+/// chooses.
 pub(crate) fn families(text: &str) -> Vec<Family> {
     let blocks = text.split("# HELP ").skip(1).map(family);
     blocks.filter(|family| !family.name.starts_with("process_")).collect()
@@ -24,8 +25,8 @@ fn family(block: &str) -> Family {
     let mut family =
         Family { name: name.into(), help: help.into(), kind: kind.into(), ..Family::default() };
     let Some(first) = lines.next() else { return family };
-    let own = |(label, _): &(&str, &str)| *label != "le";
-    family.labels = labels(first).filter(own).map(|(label, _)| label.to_owned()).collect();
+    let is_own = |(label, _): &(&str, &str)| *label != "le";
+    family.labels = labels(first).filter(is_own).map(|(label, _)| label.to_owned()).collect();
     family
 }
 

@@ -1,4 +1,5 @@
-//! Tests the metrics page: its exact text for a small input, its documentation, and its number of series.
+//! Tests the metrics page: its exact text for a small input, its documentation, and its number of
+//! series.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -24,7 +25,7 @@ use kubewarm_api::{
 use kubewarm_cache::{
     informer::{
         ConsistencyResult, DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport,
-        LIST_OUTCOMES, ListMethod, RelistReason, UpstreamEventType, UpstreamWatchEnd, Verb,
+        LIST_OUTCOMES, ListMethod, RelistReason, UpstreamWatchEnd, Verb,
     },
     store::StoreUsage,
 };
@@ -36,6 +37,7 @@ use kubewarm_serve::{
         ClientWatchEnd, HandlerLabel, ResponseLabels, ResponseSource, WAIT_OUTCOMES, WaitReason,
     },
 };
+use kubewarm_wire::upstream::UpstreamEventType;
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,13 +47,15 @@ use std::{
     time::Duration,
 };
 
-/// The most series for 40 resources and 20 profiles, with two informers for each resource. Every label
-/// value has occurred, with three status codes, and every profile lacks all permissions. A new label
-/// changes this number here before it costs users storage.
+/// The maximum number of series for 40 resources and 20 profiles, with two informers for each
+/// resource. Every label value has occurred, with three status codes, and every profile lacks all
+/// permissions. A new label changes this number, so that its cost is noticed before users need
+/// storage for it.
 const SERIES_OF_40_RESOURCES_AND_20_PROFILES: usize = 10_654;
 
-/// The series of the process with one read resource, of each resource and of each profile. 66 series of a profile count missing
-/// permissions: list and watch of 32 targets and of their namespaces.
+/// The number of series: of the process with one read resource, of each resource, and of each
+/// profile. 66 series of a profile count missing permissions: list and watch of 32 targets and of
+/// namespaces.
 const SERIES_OF: [usize; 3] = [494, 205, 98];
 
 /// The most series for this number of resources and profiles.
@@ -121,9 +125,10 @@ fn the_number_of_series_is_within_its_budget() {
 #[test]
 fn the_number_of_series_matches_the_documentation() {
     for (kinds, profiles) in [(1, 0), (2, 0), (1, 1), (40, 20), (201, 101)] {
-        // The last resource and the last profile stand for all beyond the bound.
-        let (found, most) = (series(&full(kinds, profiles)).count(), most_series(kinds, profiles));
-        assert_eq!(found, most, "{kinds} kinds, {profiles} profiles");
+        // Above the limits of 200 resources and 100 profiles, one resource and one profile stand
+        // for all others.
+        let (count, most) = (series(&full(kinds, profiles)).count(), most_series(kinds, profiles));
+        assert_eq!(count, most, "{kinds} kinds, {profiles} profiles");
     }
 }
 
@@ -147,7 +152,7 @@ fn the_number_of_series_returns_to_its_start_without_informers() {
     measure_everything(&metrics, &pods);
     assert_ne!(metrics.render().expect("it renders"), before);
     informers.lock().clear();
-    // The last word of a task that is being stopped.
+    // A task that is being stopped can still count something after its informer has gone.
     metrics.informers().for_resource(&pods).upstream_watch_starts.inc();
     assert_eq!(metrics.render().expect("it renders"), before);
 }
@@ -157,8 +162,8 @@ fn the_page_about_metrics_is_up_to_date() {
     assert_golden("docs/metrics.md", &page::page(&described()).expect("it is written"));
 }
 
-/// A metrics page with every label value, for this number of kinds and profiles. Each kind has an informer
-/// of one namespace and one of all namespaces.
+/// A metrics page with every label value, for this number of kinds and profiles. Each kind has an
+/// informer of one namespace and one of all namespaces.
 fn full(kinds: usize, profiles: usize) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let metrics = MetricsRegistry::new(&BUILD).expect("names and labels are valid");
@@ -181,9 +186,11 @@ fn full(kinds: usize, profiles: usize) -> String {
     let certificate =
         ServingCertificate::self_signed(names("kubewarm-0", "ops")).expect("it is made");
     let certificate = Arc::new(certificate);
-    let shown = [TlsListener::Admin, TlsListener::Read].map(|of| (of, Arc::clone(&certificate)));
+    let shown = [TlsListener::Admin, TlsListener::Read]
+        .map(|listener| (listener, Arc::clone(&certificate)));
     metrics.observe_certificates(shown.into()).expect("once");
-    // A scrape comes first, so that the informers' order decides which resources have series of their own.
+    // This scrape comes first: it decides which resources have series of their own, in the order of
+    // the informers.
     metrics.render().expect("it renders");
     for resource in &resources {
         measure_everything(&metrics, resource);
@@ -191,7 +198,8 @@ fn full(kinds: usize, profiles: usize) -> String {
     metrics.operator().set_store_limit(192 << 20);
     metrics.operator().observe_reconcile(Duration::from_millis(3));
     read_everything(&metrics, &resources);
-    let _open: Vec<_> = resources.iter().map(|of| metrics.reads().open_watch(of)).collect();
+    let _open: Vec<_> =
+        resources.iter().map(|resource| metrics.reads().open_watch(resource)).collect();
     metrics.render().expect("it renders")
 }
 
@@ -253,32 +261,32 @@ fn read_everything(metrics: &MetricsRegistry, resources: &[Resource]) {
 /// Counts one event for each label value, with three status codes.
 fn measure_everything(metrics: &MetricsRegistry, resource: &Resource) {
     let took = Duration::from_millis(30);
-    let of = metrics.informers().for_resource(resource);
+    let counters = metrics.informers().for_resource(resource);
     for outcome in LIST_OUTCOMES {
-        of.count_list(outcome, took);
+        counters.count_list(outcome, took);
     }
-    of.count_relist(RelistReason::Gone, 1, 1);
-    of.upstream_watch_starts.inc();
-    of.observe_watch_end(UpstreamWatchEnd::Eof, took);
-    of.count_event(UpstreamEventType::Added, Some(took));
-    of.count_decode_error(DecodeStage::WatchLine);
-    of.observe_staleness(took);
+    counters.count_relist(RelistReason::Gone, 1, 1);
+    counters.upstream_watch_starts.inc();
+    counters.observe_watch_end(UpstreamWatchEnd::Eof, took);
+    counters.count_event(UpstreamEventType::Added, Some(took));
+    counters.count_decode_error(DecodeStage::WatchLine);
+    counters.observe_staleness(took);
     for result in [
         ConsistencyResult::Equal,
         ConsistencyResult::Different,
         ConsistencyResult::Skipped,
         ConsistencyResult::Failed,
     ] {
-        of.count_consistency_check(result);
+        counters.count_consistency_check(result);
     }
-    of.store_decode_errors.inc();
-    of.resource_version_rollbacks.inc();
+    counters.store_decode_errors.inc();
+    counters.resource_version_rollbacks.inc();
     for method in [ListMethod::List, ListMethod::WatchList, ListMethod::PagedList] {
-        of.observe_warmup(method, took);
+        counters.observe_warmup(method, took);
     }
     for verb in [Verb::List, Verb::Watch] {
         for code in [None, Some(429), Some(503)] {
-            of.count_request_error(verb, code);
+            counters.count_request_error(verb, code);
         }
     }
 }
@@ -379,7 +387,7 @@ fn profile_without_rights(number: usize) -> ProfileSnapshot {
     ProfileSnapshot { missing: missing.collect(), ..profile(number) }
 }
 
-/// Compares `generated` with the committed file; `BLESS=1 cargo test` rewrites the file instead.
+/// Fails unless the committed file equals `generated`. With `BLESS=1`, writes the file instead.
 #[track_caller]
 fn assert_golden(path: &str, generated: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);

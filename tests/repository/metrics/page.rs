@@ -12,12 +12,13 @@ use kubewarm::{
 use kubewarm_api::model::{DecisionSource, LimitKind, MetricOutcome, ProfileMode, Verb};
 use kubewarm_cache::informer::{
     CONSISTENCY_OUTCOMES, DecodeStage, LIST_OUTCOMES, ListMethod, OTHER, RESOURCE_LABELS,
-    RelistReason, UpstreamEventType, UpstreamWatchEnd, code_label,
+    RelistReason, UpstreamWatchEnd, code_label,
 };
 use kubewarm_serve::{
     callers::ReadLimit,
     metrics::{ClientWatchEnd, HandlerLabel, ResponseSource, WAIT_OUTCOMES, WaitReason},
 };
+use kubewarm_wire::upstream::UpstreamEventType;
 use std::{
     collections::BTreeSet,
     fmt::{self, Write as _},
@@ -39,7 +40,8 @@ alerts. [Monitoring](monitoring.md) shows how to scrape them. kubewarm also serv
   with the process.
 ";
 
-/// The title, the labels of all metrics in the section, and the names of the metrics in reading order.
+/// A section of the page: its title, the labels that all its metrics have, and the names of its
+/// metrics in reading order.
 type Section = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const SECTIONS: [Section; 5] = [
@@ -141,7 +143,7 @@ const SECTIONS: [Section; 5] = [
 const READ_OUTCOMES: [MetricOutcome; 3] =
     [MetricOutcome::Success, MetricOutcome::Error, MetricOutcome::Rejected];
 
-/// Labels in the order of reading; the exposition has them by name.
+/// The order of labels on the page. The exposition sorts them by name.
 const ORDER: [&str; 17] = [
     "group",
     "version",
@@ -179,12 +181,12 @@ pub(super) fn page(families: &[Family]) -> Result<String, fmt::Error> {
             writeln!(page, "All have the labels {}.\n", code_list(common))?;
         }
         for Family { name, help, kind, labels, .. } in in_order(families, names) {
-            let own = labels.iter().map(String::as_str).filter(|label| !common.contains(label));
-            let mut own: Vec<_> = own.collect();
-            own.sort_by_key(|label| ORDER.iter().position(|known| known == label));
-            let with = if own.is_empty() { "" } else { ", by " };
-            let own = code_list(&own);
-            writeln!(page, "- `{name}` ({kind}{with}{own}): {}", first_sentence(help))?;
+            let labels = labels.iter().map(String::as_str).filter(|label| !common.contains(label));
+            let mut labels: Vec<_> = labels.collect();
+            labels.sort_by_key(|label| ORDER.iter().position(|known| known == label));
+            let with = if labels.is_empty() { "" } else { ", by " };
+            let labels = code_list(&labels);
+            writeln!(page, "- `{name}` ({kind}{with}{labels}): {}", first_sentence(help))?;
         }
     }
     page.push_str("\n## Label values\n\n");
@@ -205,7 +207,8 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
     names.iter().filter_map(|name| families.iter().find(|family| family.name == *name))
 }
 
-/// The closed sets of label values: the metric, the label and its values.
+/// The labels whose values are known in advance: for each one, the metric, the label and its
+/// values.
 fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 33] {
     [
         ("kubewarm_status_writes_total", "outcome", outcomes(&STATUS_WRITE_OUTCOMES)),
@@ -285,14 +288,15 @@ fn every_metric_is_in_a_section_of_the_page() {
     for family in super::described() {
         let section = SECTIONS.iter().find(|(_, _, names)| names.contains(&&*family.name));
         let (_, common, _) = section.expect("it is listed");
-        let has = |label: &&&str| family.labels.iter().any(|own| own == **label);
+        let has = |label: &&&str| family.labels.iter().any(|name| name == **label);
         assert_eq!(common.iter().filter(has).count(), common.len(), "{family:?}");
     }
 }
 
-/// Labels whose values are names, for instance of conditions or kinds.
+/// Labels whose values are not known in advance, because they are names, for instance of conditions
+/// or kinds.
 const NAMES: &[&str] = &["version", "revision", "rustc", "name", "condition", "group", "resource"];
-/// Labels that the text above the tables explains.
+/// Labels that the text above the tables explains, so the tables omit them.
 const EXPLAINED: &[&str] = &["namespace", "profile", "scope"];
 
 #[test]

@@ -1,4 +1,5 @@
-//! The dashboards: the form that Grafana requires, and titles, descriptions and units for each panel.
+//! Tests the dashboards: the form that Grafana requires, and titles, descriptions and units of each
+//! panel.
 
 use super::{promql, read};
 use serde_json::Value;
@@ -20,7 +21,7 @@ const DASHBOARDS: [(&str, &[&str]); 3] = [
 const SCHEMA: u64 = 38;
 const COLUMNS: u64 = 24;
 const MAX_OVERVIEW_PANELS: usize = 12;
-/// A variable of Grafana itself.
+/// A variable that Grafana defines itself, so no dashboard declares it.
 const BUILT_IN: &str = "__rate_interval";
 
 pub(crate) struct Dashboard {
@@ -47,7 +48,7 @@ impl Dashboard {
     }
 
     fn panels(&self) -> impl Iterator<Item = &Value> {
-        self.elements().filter(|it| it["type"] != "row")
+        self.elements().filter(|element| element["type"] != "row")
     }
 
     fn targets(&self) -> impl Iterator<Item = &Value> {
@@ -61,15 +62,18 @@ impl Dashboard {
     /// The queries of panels, annotations and variables.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = String> {
         let panels = self.targets().map(|target| text(&target["expr"]).to_owned());
-        let annotations =
-            self.list("/annotations/list").iter().filter_map(|it| it["expr"].as_str());
-        let variables = self.variables().iter().filter(|it| it["type"] == "query").map(|it| {
-            let query = text(&it["query"]["query"]);
-            let inner = query.strip_prefix("label_values(").and_then(|it| it.strip_suffix(')'));
-            let (selector, label) = inner.and_then(|it| it.rsplit_once(", ")).expect(query);
+        let annotations = self
+            .list("/annotations/list")
+            .iter()
+            .filter_map(|annotation| annotation["expr"].as_str());
+        let variables = self.variables().iter().filter(|variable| variable["type"] == "query");
+        let queries = variables.map(|variable| {
+            let query = text(&variable["query"]["query"]);
+            let inner = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
+            let (selector, label) = inner.and_then(|inner| inner.rsplit_once(", ")).expect(query);
             format!("group by ({label}) ({selector})")
         });
-        panels.chain(annotations.map(str::to_owned)).chain(variables)
+        panels.chain(annotations.map(str::to_owned)).chain(queries)
     }
 }
 
@@ -100,11 +104,11 @@ fn each_dashboard_has_the_form_that_grafana_10_requires() {
             (&source["name"], &source["query"]),
             (&"datasource".into(), &"prometheus".into())
         );
-        let variables = dashboard.variables().iter().filter(|it| !is_source(it));
+        let variables = dashboard.variables().iter().filter(|variable| !is_source(variable));
         for one in dashboard.panels().chain(variables).chain(dashboard.targets()) {
             assert_eq!(one["datasource"]["uid"], "${datasource}", "{file}: {one}");
         }
-        let ids: BTreeSet<_> = dashboard.elements().map(|it| it["id"].as_u64()).collect();
+        let ids: BTreeSet<_> = dashboard.elements().map(|element| element["id"].as_u64()).collect();
         assert_eq!(ids.len(), dashboard.elements().count(), "{file}: an id occurs twice");
         let link = &dashboard.list("/links")[0];
         assert_eq!((&link["type"], &link["tags"]), (&"dashboards".into(), &json["tags"]), "{file}");
@@ -114,7 +118,7 @@ fn each_dashboard_has_the_form_that_grafana_10_requires() {
 #[test]
 fn each_row_exists_and_each_panel_has_a_title_a_description_and_a_unit() {
     for dashboard in Dashboard::all() {
-        let rows = dashboard.elements().filter(|it| it["type"] == "row");
+        let rows = dashboard.elements().filter(|element| element["type"] == "row");
         assert_eq!(rows.map(|row| text(&row["title"])).collect::<Vec<_>>(), dashboard.rows);
         for panel in dashboard.panels() {
             let (title, description) = (text(&panel["title"]), text(&panel["description"]));
@@ -135,10 +139,10 @@ fn panels_do_not_overlap() {
     for dashboard in Dashboard::all() {
         let mut taken = BTreeSet::new();
         for panel in dashboard.elements() {
-            let of = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
-            assert!(of("x") + of("w") <= COLUMNS, "{}", panel["title"]);
-            let lines = of("y")..of("y") + of("h");
-            let columns = of("x")..of("x") + of("w");
+            let number = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
+            assert!(number("x") + number("w") <= COLUMNS, "{}", panel["title"]);
+            let lines = number("y")..number("y") + number("h");
+            let columns = number("x")..number("x") + number("w");
             for position in columns.flat_map(|x| lines.clone().map(move |y| (x, y))) {
                 assert!(taken.insert(position), "{} overlaps another panel", panel["title"]);
             }
@@ -152,7 +156,8 @@ fn each_query_selects_the_cluster() {
     for dashboard in Dashboard::all() {
         for expression in dashboard.expressions() {
             for selector in promql::names(&expression).selectors {
-                // Without matchers it is the right side of `and on (cluster, …)`, or finds the clusters.
+                // Without label matchers, this metric is the right side of `and on (cluster, …)`,
+                // or a variable's query that finds the clusters. So it must select all clusters.
                 let is_for_all =
                     selector.metric == "kubewarm_build_info" && selector.matchers.is_empty();
                 let is_selected = selector.matchers.contains(&cluster);
@@ -165,8 +170,11 @@ fn each_query_selects_the_cluster() {
 #[test]
 fn variables_that_are_used_are_defined_and_others_do_not_exist() {
     for dashboard in Dashboard::all() {
-        let defined: BTreeSet<_> =
-            dashboard.variables().iter().map(|it| text(&it["name"]).to_owned()).collect();
+        let defined: BTreeSet<_> = dashboard
+            .variables()
+            .iter()
+            .map(|variable| text(&variable["name"]).to_owned())
+            .collect();
         let mut used = BTreeSet::from(["datasource".to_owned()]);
         for expression in dashboard.expressions() {
             for selector in promql::names(&expression).selectors {

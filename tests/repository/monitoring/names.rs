@@ -1,11 +1,12 @@
-//! Every metric, label and label value of the rules and the dashboards exists.
+//! Tests that every metric, label and label value in the rules and the dashboards exists.
 
 use super::{dashboard::Dashboard, promql, promql::Selector, read, rules::Rules};
 use crate::metrics::{Family, described};
 use kubewarm::metrics::{BuildInfo, MetricsRegistry};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Labels that Prometheus and its administrators add to every series.
+/// Labels that Prometheus and its administrators add to every series, so kubewarm does not export
+/// them.
 const OF_TARGETS: &[&str] = &["job", "instance", "pod", "cluster"];
 /// The metric that Prometheus exports about alerts, and its labels.
 const ALERTS: (&str, &[&str]) = ("ALERTS", &["alertname", "alertstate", "severity"]);
@@ -14,7 +15,7 @@ const ALERTS: (&str, &[&str]) = ("ALERTS", &["alertname", "alertstate", "severit
 fn expressions(rules: &Rules) -> impl Iterator<Item = String> {
     let dashboards = Dashboard::all().into_iter();
     let of_dashboards: Vec<_> =
-        dashboards.flat_map(|it| it.expressions().collect::<Vec<_>>()).collect();
+        dashboards.flat_map(|dashboard| dashboard.expressions().collect::<Vec<_>>()).collect();
     rules.all().map(|rule| rule.expr.clone()).chain(of_dashboards)
 }
 
@@ -44,7 +45,7 @@ fn series(rules: &Rules) -> BTreeMap<String, BTreeSet<String>> {
     known
 }
 
-/// The metrics that the prometheus crate names.
+/// The metrics of the process, whose names the crate prometheus chooses.
 fn of_the_process() -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let build = BuildInfo { version: "1.2.3", revision: "abc", rustc: "1.95" };
@@ -73,7 +74,8 @@ fn closed_sets() -> BTreeMap<(String, String), BTreeSet<String>> {
     sets
 }
 
-/// The reason why a label never has this value, or `None` if it can.
+/// The reason why the label never has this value, for example a typo. `None` if it can have the
+/// value.
 fn impossible(selector: &Selector, label: &str, value: &str) -> Option<String> {
     if value.contains(['$', '.', '+']) {
         return None;
@@ -93,13 +95,13 @@ fn faults(expression: &str, known: &BTreeMap<String, BTreeSet<String>>) -> Vec<S
     let names = promql::names(expression);
     let (mut faults, mut labels) = (Vec::new(), BTreeSet::new());
     for selector in &names.selectors {
-        let Some(own) = known.get(&selector.metric) else {
+        let Some(metric_labels) = known.get(&selector.metric) else {
             faults.push(format!("there is no {}", selector.metric));
             continue;
         };
-        labels.extend(own);
+        labels.extend(metric_labels);
         for (label, value) in &selector.matchers {
-            if !own.contains(label) && !is_of_target(label) {
+            if !metric_labels.contains(label) && !is_of_target(label) {
                 faults.push(format!("{} has no label {label}", selector.metric));
             }
             faults.extend(impossible(selector, label, value));

@@ -96,13 +96,13 @@ fn tokens(expression: &str) -> Vec<Token> {
 
 #[test]
 fn metrics_matchers_and_labels_are_found_and_nothing_else() {
-    let found = names(
+    let names = names(
         r#"histogram_quantile(0.9, sum by (le, x) (rate(a_bucket{job=~"$j",x!="1"}[$__rate_interval])))
            and on (y) (max_over_time(b[1h]) > 0) or vector(0) / ignoring (z) group_left a:b:c offset 5m"#,
     );
     let matchers = [("job", "$j"), ("x", "1")].map(|(l, v)| (l.to_owned(), v.to_owned())).into();
-    let metrics: Vec<_> = found.selectors.iter().map(|selector| &*selector.metric).collect();
+    let metrics: Vec<_> = names.selectors.iter().map(|selector| &*selector.metric).collect();
     assert_eq!(metrics, ["a_bucket", "b", "a:b:c"]);
-    assert_eq!(found.selectors[0], Selector { metric: "a_bucket".to_owned(), matchers });
-    assert_eq!(found.labels, ["le", "x", "y", "z"].map(str::to_owned).into());
+    assert_eq!(names.selectors[0], Selector { metric: "a_bucket".to_owned(), matchers });
+    assert_eq!(names.labels, ["le", "x", "y", "z"].map(str::to_owned).into());
 }

@@ -1,4 +1,4 @@
-//! `rules.yaml`: the form of each alert, and its section in the runbook.
+//! Tests `rules.yaml`: the form of each alert, and its section in the runbook.
 
 use super::{promql, read};
 use serde::Deserialize;
@@ -111,7 +111,8 @@ fn each_alert_has_a_severity_its_object_and_a_next_command() {
         let said = |key: &str| rule.annotations.get(key).map_or("", String::as_str);
         assert!(said("summary").contains("$labels."), "{name}: the summary names no object");
         assert!(said("description").contains(": kubectl "), "{name}: no next command");
-        // A plain file does not know the address of the runbook; the chart adds it.
+        // The file does not contain the address of the runbook, because only the chart knows it and
+        // adds it.
         assert!(!rule.annotations.contains_key("runbook_url"), "{name}");
         assert!(name.starts_with("Kubewarm"), "{name}");
     }
@@ -145,7 +146,8 @@ fn each_recorded_series_is_explained_and_nothing_else() {
     assert_eq!(explained, rules.recorded().map(|(name, _)| name.to_owned()).collect());
 }
 
-/// Prometheus evaluates the rules of a group in order, and groups independently.
+/// Prometheus evaluates the rules of one group in order, but different groups independently. So a
+/// rule that uses the result of another rule must follow it in the same group.
 #[test]
 fn a_rule_follows_the_rules_that_it_uses_in_its_group() {
     for group in Rules::read().groups {

@@ -39,10 +39,13 @@ fn phrases_are_found_across_lines_and_in_names() {
 fn sentences_of_a_page_are_counted() {
     let page = "# One heading\n\nTwo words. `let code = \"a. b\";` and\nfour words!\n<!-- not\nthis -->\n\
                 - An [item](a.md), of six\n  words\n1. Third\n\n```sh\nno. words\n```\n\n| a | b c |\n|---|---|\n";
-    let found: Vec<_> =
+    let counts: Vec<_> =
         units(page).into_iter().map(|(line, unit)| (line, lengths(&unit))).collect();
-    let found: Vec<_> = found.into_iter().filter(|(_, lengths)| lengths != &[0]).collect();
+    let counts: Vec<_> = counts.into_iter().filter(|(_, lengths)| lengths != &[0]).collect();
     let expected: [(usize, &[usize]); 6] =
         [(1, &[2]), (3, &[2, 4, 0]), (7, &[5]), (9, &[1]), (15, &[1]), (15, &[2])];
-    assert_eq!(found.iter().map(|(line, it)| (*line, &**it)).collect::<Vec<_>>(), expected);
+    assert_eq!(
+        counts.iter().map(|(line, counts)| (*line, &**counts)).collect::<Vec<_>>(),
+        expected
+    );
 }

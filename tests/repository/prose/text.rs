@@ -1,8 +1,9 @@
-//! Words of a file, and sentences of a document.
+//! Finds the words of a file and the sentences of a document, for `make prose`.
 
 use std::mem;
 
-/// What can separate two words of a phrase, except blanks: underscores of names, marks of comments and of strings.
+/// Characters that can stand between two words of one phrase, in addition to blanks: underscores of
+/// names, and marks of comments and strings.
 const MARKS: &str = "_/#*!>|-\"\\";
 
 /// A word of a file, in lower case.
@@ -32,19 +33,20 @@ pub(super) fn words(text: &str) -> Vec<Word> {
     words
 }
 
-/// The lines on which `phrase` begins. It is in lower case, with one blank between two words.
+/// The lines on which `phrase` begins. `phrase` must be in lower case, with one blank between two
+/// words.
 pub(super) fn lines_with(words: &[Word], phrase: &str) -> Vec<usize> {
     let parts: Vec<_> = phrase.split(' ').collect();
-    let is_phrase = |found: &&[Word]| {
-        let is_same = found.iter().zip(&parts).all(|(word, part)| word.text == *part);
-        is_same && found.iter().skip(1).all(|word| word.follows)
+    let is_phrase = |window: &&[Word]| {
+        let is_same = window.iter().zip(&parts).all(|(word, part)| word.text == *part);
+        is_same && window.iter().skip(1).all(|word| word.follows)
     };
-    let found = words.windows(parts.len()).filter(is_phrase);
-    found.filter_map(|found| found.first().map(|word| word.line)).collect()
+    let phrases = words.windows(parts.len()).filter(is_phrase);
+    phrases.filter_map(|window| window.first().map(|word| word.line)).collect()
 }
 
-/// The headings, paragraphs, list items and table cells of a Markdown page, each with its first line. Without blocks of
-/// code and HTML comments; each span of code is one word.
+/// The headings, paragraphs, list items and table cells of a Markdown page, each with its first
+/// line. Blocks of code and HTML comments are left out, and each span of code is one word.
 pub(super) fn units(page: &str) -> Vec<(usize, String)> {
     let page = without_html_comments(page);
     let mut units: Vec<(usize, String)> = Vec::new();
@@ -77,7 +79,8 @@ pub(super) fn units(page: &str) -> Vec<(usize, String)> {
     units.into_iter().map(|(line, unit)| (line, with_short_code(&unit))).collect()
 }
 
-/// The number of words of each sentence of a unit. A sentence ends at `.`, `?` or `!` before a blank.
+/// The number of words of each sentence of a unit. A sentence ends at `.`, `?` or `!` before a
+/// blank.
 pub(super) fn lengths(unit: &str) -> Vec<usize> {
     let mut lengths = Vec::new();
     let mut length = 0;
@@ -101,7 +104,7 @@ fn list_item(line: &str) -> Option<&str> {
     })
 }
 
-/// `page` without HTML comments, with as many lines.
+/// `page` without HTML comments. The number of lines stays the same.
 fn without_html_comments(page: &str) -> String {
     let (mut kept, mut rest) = (String::new(), page);
     while let Some((before, after)) = rest.split_once("<!--") {

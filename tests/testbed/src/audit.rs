@@ -1,4 +1,4 @@
-//! The API server's audit log: which requests it records, and in which file.
+//! The API server's audit log: which requests it contains, and in which file.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub(crate) enum Audited {
     },
 }
 
-/// A resource. The audit log contains its objects after each write, by any user.
+/// A resource whose objects the audit log contains after each write, by any user.
 #[derive(Debug, Clone)]
 pub(crate) struct AuditedResource {
     pub(crate) group: String,
@@ -33,8 +33,8 @@ impl Audited {
         }
     }
 
-    /// The audit policy, or `None` without an audit log. It records each complete response, with a body
-    /// only for the objects of [`AuditedResource`].
+    /// The audit policy, or `None` without an audit log. The log contains each request once its
+    /// response is complete. It contains bodies only of [`AuditedResource`] objects.
     pub(crate) fn policy(&self) -> Option<String> {
         let (written, users) = match self {
             Self::NoUsers => return None,

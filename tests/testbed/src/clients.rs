@@ -1,4 +1,4 @@
-//! Go programs that read through client-go and controller-runtime.
+//! Go programs for tests that read through client-go and controller-runtime.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::module::Module;
 
 /// The files of the Go module, relative to `tests/clients`.
-const FILES: [(&str, &str); 23] = [
+const FILES: [(&str, &str); 19] = [
     ("go.mod", include_str!("../../clients/go.mod")),
     ("go.sum", include_str!("../../clients/go.sum")),
     ("apply/main.go", include_str!("../../clients/apply/main.go")),
@@ -16,9 +16,6 @@ const FILES: [(&str, &str); 23] = [
     ("follow/reader.go", include_str!("../../clients/follow/reader.go")),
     ("follow/seen.go", include_str!("../../clients/follow/seen.go")),
     ("follow/truth.go", include_str!("../../clients/follow/truth.go")),
-    ("manager/main.go", include_str!("../../clients/manager/main.go")),
-    ("manager/cache.go", include_str!("../../clients/manager/cache.go")),
-    ("manager/controller.go", include_str!("../../clients/manager/controller.go")),
     ("promlint/main.go", include_str!("../../clients/promlint/main.go")),
     ("protobuf/main.go", include_str!("../../clients/protobuf/main.go")),
     ("protobuf/fuzz.go", include_str!("../../clients/protobuf/fuzz.go")),
@@ -29,19 +26,16 @@ const FILES: [(&str, &str); 23] = [
     ("protobuf/values.go", include_str!("../../clients/protobuf/values.go")),
     ("record/main.go", include_str!("../../clients/record/main.go")),
     ("requestinfo/main.go", include_str!("../../clients/requestinfo/main.go")),
-    ("warmstart/main.go", include_str!("../../clients/warmstart/main.go")),
 ];
 
 /// Each program, and the Go package that it is built from.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("apply", "./apply"),
     ("follow", "./follow"),
-    ("manager", "./manager"),
     ("promlint", "./promlint"),
     ("protobuf", "./protobuf"),
     ("record", "./record"),
     ("requestinfo", "./requestinfo"),
-    ("warmstart", "./warmstart"),
 ];
 
 const MODULE: Module<'_> = Module {
@@ -54,31 +48,34 @@ const MODULE: Module<'_> = Module {
 
 /// A folder with the Go programs.
 ///
-/// `follow` compares informers of kubewarm with the API server, and `promlint` lints metrics. `protobuf`
-/// prints field tables and random objects of the built-in kinds. `requestinfo` prints the attributes that the API
-/// server authorizes. `apply` applies what it has read, and `record` records Events. `manager` and `warmstart` are examples of controllers.
+/// `follow` compares informers of kubewarm with the API server, and `promlint` lints metrics.
+/// `protobuf` prints field tables and random objects of the built-in kinds. `requestinfo` prints
+/// the attributes that the API server authorizes. `apply` applies what it has read, and `record`
+/// records Events.
 #[derive(Debug, Clone)]
 pub struct GoClients {
     folder: PathBuf,
 }
 
 impl GoClients {
-    /// Returns the programs from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), and builds
-    /// them if they are missing.
+    /// Returns the programs from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`),
+    /// and builds them if they are missing.
     ///
     /// # Errors
     /// When Go is missing, a module cannot be fetched, or the build fails.
     ///
     /// # Cost
-    /// Nothing if cached. Otherwise some 2 minutes on two cores, and 80 MB in the cache. A build after the
-    /// control plane's costs less, because most modules are the same.
+    /// Nothing if the programs are cached. Otherwise some 2 minutes on two cores, and 80 MB in the
+    /// cache. After a build of the control plane the cost is lower, because most modules are the
+    /// same.
     pub fn locate_or_build() -> Result<Self> {
         Ok(Self { folder: MODULE.locate_or_build()? })
     }
 
-    /// Returns the folder of Kubernetes' serialized sample objects in Go's module cache, and downloads the
-    /// folder if it is missing. `HEAD` has the objects of this release, and `v1.35.0` of an earlier release.
-    /// The files are named `<group>.<version>.<kind>.json` (and `.pb`, `.yaml`).
+    /// Returns the folder of Kubernetes' serialized sample objects in Go's module cache, and
+    /// downloads the folder if it is missing. `HEAD` has the objects of this release, and `v1.35.0`
+    /// of an earlier release. The files are named `<group>.<version>.<kind>.json` (and `.pb`,
+    /// `.yaml`).
     ///
     /// # Errors
     /// When Go is missing, or the module cannot be fetched.

@@ -12,8 +12,8 @@ use crate::layout::Layout;
 /// The address of the `kubernetes` Service: the first address of the range for Services.
 pub(crate) const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// etcd speaks plain HTTP on this host only. A local user who can connect to it can also read the test's
-/// files.
+/// The URL of etcd on this host: plain HTTP without authentication. A local user who can connect to
+/// etcd can also read the test's files, so authentication would protect nothing.
 pub(crate) fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
@@ -28,8 +28,8 @@ pub(crate) fn etcd(layout: &Layout, ports: Ports) -> Vec<OsString> {
         flag("--initial-advertise-peer-urls", &peer),
         flag("--initial-cluster", format!("default={peer}")),
         "--unsafe-no-fsync".into(),
-        // Real clusters set this interval. The API server needs it for bookmarks and for consistent reads
-        // from its watch cache.
+        // Real clusters set this interval. The API server needs etcd's progress notifications for
+        // bookmarks and for consistent reads from its watch cache.
         "--watch-progress-notify-interval=5s".into(),
         "--log-level=warn".into(),
     ]
@@ -58,8 +58,8 @@ pub(crate) fn apiserver(
         "--endpoint-reconciler-type=none".into(),
     ];
     if !service_account_admission {
-        // Without a controller manager, no `default` ServiceAccount exists, and this admission plugin would
-        // reject each pod.
+        // Without a controller manager, no `default` ServiceAccount exists, and this admission
+        // plugin would reject each pod.
         args.push("--disable-admission-plugins=ServiceAccount".into());
     }
     if let Some(policy) = asked.audited.policy() {
@@ -67,7 +67,8 @@ pub(crate) fn apiserver(
         fs::write(&file, policy).action(|| format!("write {}", file.display()))?;
         args.push(flag("--audit-policy-file", file));
         args.push(flag("--audit-log-path", asked.audited.log(layout)));
-        // The size is in megabytes. Tests read one file, so the log must not rotate.
+        // The maximum size of the audit log, in megabytes. The log must not rotate, because tests
+        // read one file.
         args.push("--audit-log-maxsize=100000".into());
     }
     args.extend(asked.apiserver_args.iter().cloned());
@@ -81,6 +82,10 @@ pub(crate) fn controller_manager(layout: &Layout, kubeconfig: &Path) -> Vec<OsSt
         flag("--service-account-private-key-file", layout.pki("sa.key")),
         "--use-service-account-credentials".into(),
         "--leader-elect=false".into(),
+        // At its start, the controller manager sends more than a hundred requests for its own
+        // ServiceAccounts. The default limit of 20 a second delays other objects by 4 s.
+        "--kube-api-qps=1000".into(),
+        "--kube-api-burst=1000".into(),
         // The pod garbage collector would delete pods on nodes that do not exist.
         "--controllers=*,-nodeipam,-cloud-node-lifecycle,-pod-garbage-collector-controller".into(),
         // No test sends a request to the controller manager.

@@ -15,8 +15,8 @@ use crate::layout::Layout;
 use crate::node::{self, Entrance};
 use crate::pki::Authority;
 use crate::process::{Probe, Process, Recipe, run};
+use crate::program::{self, Program};
 use crate::prometheus::Prometheus;
-use crate::tools::Tools;
 use crate::{components, port};
 
 /// Options of a control plane. It always has etcd and kube-apiserver.
@@ -27,6 +27,7 @@ pub struct Builder {
     pub(crate) audited: Audited,
     pub(crate) apiserver_args: Vec<OsString>,
     folder: Option<PathBuf>,
+    kubectl: Option<PathBuf>,
 }
 
 impl Builder {
@@ -38,22 +39,24 @@ impl Builder {
         self
     }
 
-    /// Starts kube-apiserver of the oldest Kubernetes release that kubewarm supports. The other programs stay the same.
+    /// Starts kube-apiserver of the oldest Kubernetes release that kubewarm supports. The other
+    /// programs stay the same.
     #[must_use]
     pub fn with_oldest_apiserver(mut self) -> Self {
         self.has_oldest_apiserver = true;
         self
     }
 
-    /// Writes each request into [`ControlPlane::audit_log`] as soon as the API server has answered it.
+    /// Writes each request into [`ControlPlane::audit_log`] as soon as the API server has answered
+    /// it.
     #[must_use]
     pub fn with_audit_log(mut self) -> Self {
         self.audited = Audited::AllUsers;
         self
     }
 
-    /// Writes the requests of the group `users` into `file`, which outlives the control plane. The log also
-    /// contains the objects of one resource after each write, by any user.
+    /// Writes requests of the users `users` into `file`, which is not deleted with the control
+    /// plane. The log also contains the objects of one resource after each write, by any user.
     #[must_use]
     pub fn with_audit_log_of(
         mut self,
@@ -76,7 +79,15 @@ impl Builder {
         self
     }
 
-    /// Uses this folder instead of a temporary folder. [`ControlPlane::detach`] needs this option.
+    /// Uses this kubectl. Otherwise, kubectl of the same release is built.
+    #[must_use]
+    pub fn with_kubectl(mut self, program: impl Into<PathBuf>) -> Self {
+        self.kubectl = Some(program.into());
+        self
+    }
+
+    /// Uses this folder instead of a temporary folder. [`ControlPlane::detach`] needs this option,
+    /// because a temporary folder ends with the control plane.
     #[must_use]
     pub fn in_folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
@@ -89,13 +100,13 @@ impl Builder {
     /// When the programs cannot be built or one of them does not start.
     ///
     /// # Cost
-    /// About 4 s and 400 MB of memory, plus the first build: [`Tools::locate_or_build`].
+    /// About 4 s and 400 MB of memory, plus the first build: [`Program::locate_or_build`].
     pub fn start(self) -> Result<ControlPlane> {
         let home = self.home()?;
         self.start_in(home, None)
     }
 
-    /// The folder, and the guard that removes it.
+    /// The folder of the control plane, and the guard that removes it.
     pub(crate) fn home(&self) -> Result<Home> {
         let folder = match &self.folder {
             Some(folder) => {
@@ -105,7 +116,8 @@ impl Builder {
                 .prefix("kubewarm-testbed-")
                 .tempdir()
                 .action(|| "create a temporary folder".to_owned())?
-                // From here on the guard removes the folder.
+                // From here on, the guard removes the folder, so the temporary folder must not
+                // remove itself.
                 .keep(),
         };
         let layout = Layout::create(&folder)?;
@@ -119,7 +131,9 @@ impl Builder {
         Home { layout, guard }: Home,
         entrance: Option<&Entrance>,
     ) -> Result<ControlPlane> {
-        let tools = Tools::locate_or_build()?;
+        let kubecp = Program::Kubecp.locate_or_build()?;
+        let program =
+            self.kubectl.clone().map_or_else(|| Program::Kubectl.locate_or_build(), Ok)?;
         let authority = Authority::create(&layout, &[node::ADDRESS, components::SERVICE_ADDRESS])?;
         let ports = Ports { client: port::free()?, peer: port::free()?, api: port::free()? };
 
@@ -130,53 +144,52 @@ impl Builder {
         let kubeconfig = layout.kubeconfig("admin");
         kubeconfig::write(&kubeconfig, &server, &layout.pki("ca.crt"), &credential)?;
 
-        let kubectl = Kubectl {
-            program: tools.program("kubectl"),
-            kubeconfig,
-            layout: layout.clone(),
-            entrance: entrance.cloned(),
-        };
+        let kubectl =
+            Kubectl { program, kubeconfig, layout: layout.clone(), entrance: entrance.cloned() };
         let command = |program: &Path| {
             let command = entrance.map(|entrance| entrance.command(program));
             command.unwrap_or_else(|| Command::new(program))
         };
-        let recipe = |name: &str, args: Vec<OsString>| {
-            let mut command = command(&tools.program("kubecp"));
-            Recipe::new(name, command.arg(name).args(args), &layout)
+        let server = |name: &str, args: Vec<OsString>| {
+            Recipe::new(name, command(&kubecp).arg(name).args(args), &layout)
         };
-        let connect = move || TcpStream::connect((Ipv4Addr::LOCALHOST, ports.client)).is_ok();
-        let at = entrance.cloned();
-        let etcd = Process::new(
-            recipe("etcd", components::etcd(&layout, ports)),
+        let accepts = |port: u16| -> Probe {
+            let connect = move || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+            let at = entrance.cloned();
             Box::new(move || match &at {
                 Some(entrance) => entrance.on_network(connect).unwrap_or_default(),
                 None => connect(),
-            }),
-        );
+            })
+        };
+        let etcd =
+            Process::new(server("etcd", components::etcd(&layout, ports)), accepts(ports.client));
         let admission = self.controller_manager;
         let arguments = components::apiserver(&layout, ports, &self, admission)?;
         let apiserver = if self.has_oldest_apiserver {
-            let mut command = command(&Tools::oldest_apiserver()?);
+            let mut command = command(&program::oldest_apiserver()?);
             Recipe::new("kube-apiserver", command.args(arguments), &layout)
         } else {
-            recipe("kube-apiserver", arguments)
+            server("kube-apiserver", arguments)
         };
-        let apiserver = Process::new(apiserver, kubectl.probe(["get", "--raw", "/readyz"]));
-        let controller_manager = self.controller_manager.then(|| {
-            Process::new(
-                recipe(
-                    "kube-controller-manager",
-                    components::controller_manager(&layout, &kubectl.kubeconfig),
-                ),
+        // A connection costs nothing, whereas kubectl takes a third of a core from the API server
+        // that starts.
+        let (listens, answers) = (accepts(ports.api), kubectl.probe(["get", "--raw", "/readyz"]));
+        let apiserver = Process::new(apiserver, Box::new(move || listens() && answers()));
+        let controller_manager = if self.controller_manager {
+            let mut command = command(&Program::ControllerManager.locate_or_build()?);
+            command.args(components::controller_manager(&layout, &kubectl.kubeconfig));
+            Some(Process::new(
+                Recipe::new("kube-controller-manager", &command, &layout),
                 kubectl.probe(["get", "serviceaccount", "default", "--namespace=default"]),
-            )
-        });
+            ))
+        } else {
+            None
+        };
         let control_plane = ControlPlane {
             audit_log: self.audited.log(&layout),
             controller_manager,
             apiserver,
             etcd,
-            tools,
             authority,
             kubectl,
             ports,
@@ -196,21 +209,21 @@ pub(crate) struct Ports {
     pub(crate) api: u16,
 }
 
-/// The folder of a control plane.
+/// The folder of a control plane, and the guard that removes it.
 pub(crate) struct Home {
     pub(crate) layout: Layout,
-    /// `None` where the folder outlives the control plane.
+    /// `None` if the folder outlives the control plane.
     guard: Option<Guard>,
 }
 
 /// A control plane that runs. Its processes end when this value is dropped.
-// Fields are dropped in this order: the API server ends before etcd, and the folder is removed last.
+// The order of the fields is the order in which they are dropped: the API server ends before etcd,
+// and the folder is removed last.
 pub struct ControlPlane {
     audit_log: PathBuf,
     controller_manager: Option<Process>,
     apiserver: Process,
     etcd: Process,
-    tools: Tools,
     authority: Authority,
     kubectl: Kubectl,
     ports: Ports,
@@ -240,8 +253,8 @@ impl ControlPlane {
         self.controller_manager.as_ref().map_or(Ok(()), Process::start)
     }
 
-    /// Lets a control plane [in a given folder](Builder::in_folder) run until
-    /// [`take_down`](crate::take_down).
+    /// Lets a control plane [in a given folder](Builder::in_folder) outlive this process. It runs
+    /// until someone calls [`take_down`](crate::take_down).
     pub fn detach(self) {
         for process in self.controller_manager.iter().chain([&self.apiserver, &self.etcd]) {
             process.detach();
@@ -272,10 +285,10 @@ impl ControlPlane {
         self.controller_manager.as_ref()
     }
 
-    /// The programs of this control plane.
+    /// The path of kubectl.
     #[must_use]
-    pub fn tools(&self) -> &Tools {
-        &self.tools
+    pub fn kubectl_program(&self) -> &Path {
+        &self.kubectl.program
     }
 
     /// `https://127.0.0.1:port`.
@@ -284,8 +297,8 @@ impl ControlPlane {
         format!("https://127.0.0.1:{}", self.ports.api)
     }
 
-    /// The path of the CA certificate that signed the API server's certificate. Pods find the same file in
-    /// their token volume.
+    /// The path of the CA certificate that signed the API server's certificate. Pods find the same
+    /// file in their token volume.
     #[must_use]
     pub fn authority(&self) -> PathBuf {
         self.layout.pki("ca.crt")
@@ -336,8 +349,8 @@ impl ControlPlane {
         self.write_kubeconfig(path, &credential)
     }
 
-    /// Replaces the key that signs ServiceAccount tokens. After a restart, the API server rejects all
-    /// earlier tokens.
+    /// Replaces the key that signs ServiceAccount tokens. After a restart, the API server rejects
+    /// all earlier tokens.
     ///
     /// # Errors
     /// When the key cannot be written.
@@ -366,8 +379,9 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// Describes a process that ends with the control plane at the latest, for instance the operator under
-    /// test. It is not started yet. It is ready when `ready` returns true for its log.
+    /// Describes a process that ends with the control plane at the latest, for instance the
+    /// operator under test. This function does not start the process. The process counts as ready
+    /// when `ready` returns true for its log.
     ///
     /// `name` names the log, so two running processes must not share it.
     #[must_use]
@@ -391,8 +405,8 @@ impl ControlPlane {
         Prometheus::start(self, None, config)
     }
 
-    /// The file of the audit log ([`Builder::with_audit_log`], [`Builder::with_audit_log_of`]), with one
-    /// JSON document per line.
+    /// The file of the audit log ([`Builder::with_audit_log`], [`Builder::with_audit_log_of`]),
+    /// with one JSON document per line.
     #[must_use]
     pub fn audit_log(&self) -> &Path {
         &self.audit_log
@@ -418,8 +432,8 @@ impl ControlPlane {
     }
 }
 
-/// Creates `kubectl` commands with the rights of cluster-admin. Their discovery cache is in the control
-/// plane's folder.
+/// Creates `kubectl` commands with the rights of cluster-admin. Their discovery cache is in the
+/// control plane's folder.
 #[derive(Debug, Clone)]
 struct Kubectl {
     program: PathBuf,
@@ -435,12 +449,12 @@ impl Kubectl {
         command
             .env("KUBECONFIG", &self.kubeconfig)
             .env("KUBECACHEDIR", self.layout.root().join("kubectl-cache"))
-            // The user's own preferences (`kuberc`) must not change the output.
+            // The user's own preferences (`kuberc`) must not change the output of kubectl.
             .env("KUBECTL_KUBERC", "false");
         command
     }
 
-    /// A readiness check that runs a command and succeeds if the command does.
+    /// A readiness check that runs a `kubectl` command. The check succeeds if the command does.
     fn probe<const N: usize, A>(&self, args: [A; N]) -> Probe
     where
         A: AsRef<OsStr> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Ends a control plane whose owner process has ended.
+//! Ends a control plane that outlived the process that started it.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn take_down(root: &Path) -> Result<()> {
         }
     }
     fs::remove_dir_all(root)
-        // A dying process may still have written a file, so the removal is tried twice.
+        // A dying process may still write a file during the removal, so the removal is tried twice.
         .or_else(|_| {
             std::thread::sleep(std::time::Duration::from_secs(1));
             fs::remove_dir_all(root)

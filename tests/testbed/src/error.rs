@@ -61,7 +61,8 @@ pub enum Error {
     Certificate(#[from] rcgen::Error),
 }
 
-/// `Debug` prints the same text as `Display`, so that `unwrap` in a test prints a readable log tail.
+/// `Debug` prints the same text as `Display`, so that `unwrap` in a test prints a readable log
+/// tail.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

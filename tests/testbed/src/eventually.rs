@@ -19,7 +19,7 @@ pub fn eventually<T>(
     let deadline = Instant::now() + limit;
     loop {
         match look() {
-            Ok(found) => return Ok(found),
+            Ok(value) => return Ok(value),
             Err(error) if Instant::now() > deadline => {
                 return Err(format!("not within {limit:?}: {error}").into());
             }

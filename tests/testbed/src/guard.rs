@@ -1,4 +1,4 @@
-//! Ends a control plane with the process that owns it, even if that is killed.
+//! Ends a control plane when the process that owns it ends, even if that process is killed.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -7,9 +7,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crate::error::{Action, Result};
 use crate::layout::pid_folder;
 
-/// Waits until its standard input ends, which happens however the owner ends. Then it kills the listed
-/// process groups and removes the cgroups and the folder. A cgroup can be removed only after its last
-/// process has died. The second `rm` removes files that a dying process wrote during the first. Debian's
+/// The script of the guard, a shell that runs as a separate process. Its standard input ends when
+/// the owner ends, however that happens. Then the script kills the listed process groups, and
+/// removes the cgroups and the folder. A cgroup can be removed only after its last process has
+/// died. The second `rm` removes files that a dying process wrote during the first `rm`. Debian's
 /// `sh` kills a group only with `-s`.
 const SCRIPT: &str = r#"
 cat >/dev/null
@@ -41,7 +42,8 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // The guard has its own process group: Ctrl-C in a terminal must end the owner, not the guard.
+            // The guard has its own process group: Ctrl-C in a terminal must end the owner, not the
+            // guard.
             .process_group(0)
             .spawn()
             .action(|| "start `sh`".to_owned())?;
@@ -53,7 +55,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // The guard has no way to report a failure, and no one could handle it.
+        // The result is ignored: the guard cannot report a failure, and no one could handle it.
         let _ = self.shell.wait();
     }
 }

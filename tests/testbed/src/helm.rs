@@ -16,8 +16,8 @@ const MODULE: [(&str, &str); 2] =
 const PROGRAMS: [(&str, &str); 2] =
     [("helm-3", "helm.sh/helm/v3/cmd/helm"), ("helm-4", "helm.sh/helm/v4/cmd/helm")];
 
-/// Without these flags, Helm 3 renders for Kubernetes 1.20 unless it can ask a cluster. Helm 4 uses the
-/// version of its client library.
+/// The linker's flags for Helm. Without them, Helm 3 renders for Kubernetes 1.20 unless it can ask
+/// a cluster, and Helm 4 renders for the version of its client library.
 const FLAGS: &str = "-s -w \
     -X helm.sh/helm/v3/internal/version.version=v3.21.4 \
     -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
@@ -34,15 +34,16 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// Returns Helm 3 and Helm 4 from the cache folder (`$KUBEWARM_CACHE`, else `~/.cache/kubewarm`), and
-    /// builds them if they are missing. Their own files are below `home`.
+    /// Returns Helm 3 and Helm 4 from the cache folder (`$KUBEWARM_CACHE`, else
+    /// `~/.cache/kubewarm`), and builds them if they are missing. Their own files are below `home`.
     ///
     /// # Errors
     /// When Go is missing, a module cannot be fetched, or the build fails.
     ///
     /// # Cost
-    /// Nothing if cached. Otherwise some 3 minutes on two cores, and 120 MB in the cache; less after
-    /// the control plane, whose modules are the same.
+    /// Nothing if the programs are cached. Otherwise some 3 minutes on two cores, and 120 MB in the
+    /// cache. After a build of the control plane the cost is lower, because most modules are the
+    /// same.
     pub fn locate_or_build(home: &Path) -> Result<[Self; 2]> {
         let module = Module {
             name: "helm",
@@ -61,7 +62,8 @@ impl Helm {
         self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Runs Helm and returns its output. Helm finds no cluster unless an argument names a kubeconfig.
+    /// Runs Helm and returns its output. Helm finds no cluster unless an argument names a
+    /// kubeconfig.
     ///
     /// # Errors
     /// With the command line and the output, if the command fails.
@@ -73,7 +75,7 @@ impl Helm {
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        // The user's own repositories, plugins and settings must not change the output.
+        // The user's own Helm repositories, plugins and settings must not change the output.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with("HELM_") {
                 command.env_remove(variable);

@@ -13,8 +13,8 @@ use crate::process::run;
 /// When the build fails.
 ///
 /// # Cost
-/// A complete build takes some minutes on two cores. A build without changes takes little. Concurrent
-/// callers wait for one build.
+/// A complete build takes some minutes on two cores. A build without changes takes little.
+/// Concurrent callers wait for one build.
 pub fn static_program() -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/image/build.sh");
     let printed = run(Command::new(script).arg("test-image"))?;

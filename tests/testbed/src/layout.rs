@@ -36,8 +36,7 @@ impl Layout {
         self.root.join("log").join(format!("{process}.log"))
     }
 
-    /// The file with the process group of a running process. It does not exist while the process does not
-    /// run.
+    /// The file with the process group of a process. The file exists only while the process runs.
     pub(crate) fn pid(&self, process: &str) -> PathBuf {
         pid_folder(&self.root).join(process)
     }
@@ -54,8 +53,8 @@ impl Layout {
         self.root.join("log/audit.jsonl")
     }
 
-    /// The name of the node's cgroup in each hierarchy. It contains the cgroups of the pods. The guard
-    /// removes it.
+    /// The name of the node's cgroup in each cgroup hierarchy. This cgroup contains the cgroups of
+    /// the pods, and the guard removes it.
     pub(crate) fn cgroup(&self) -> &OsStr {
         self.root.file_name().unwrap_or_default()
     }

@@ -1,9 +1,9 @@
 //! Builds and starts a real control plane for tests and the demo.
 //!
-//! [`ControlPlane::builder`] starts etcd, kube-apiserver and, if requested, kube-controller-manager. Each
-//! is a process of its own, so that a test can kill, freeze and restart it. The programs are built once
-//! from Go modules ([`Tools`]) and kept in a cache folder. All processes end when the value is dropped or
-//! its owner process ends, even if that is killed.
+//! [`ControlPlane::builder`] starts etcd, kube-apiserver and, if requested,
+//! kube-controller-manager. Each is a process of its own, so that a test can kill, freeze and
+//! restart it. Each [`Program`] is built once from a Go module and kept in a cache folder. All
+//! processes end when the value is dropped or its owner process ends, even if that is killed.
 //!
 //! ```no_run
 //! # fn main() -> testbed::Result<()> {
@@ -23,6 +23,7 @@ mod control_plane;
 mod detached;
 mod error;
 mod eventually;
+mod examples;
 mod guard;
 mod helm;
 mod image;
@@ -34,19 +35,20 @@ mod pki;
 mod port;
 mod process;
 pub mod profiles;
+mod program;
 mod prometheus;
 mod requests;
-mod tools;
 
 pub use clients::GoClients;
 pub use control_plane::{Builder, ControlPlane};
 pub use detached::take_down;
 pub use error::{Error, Result};
 pub use eventually::eventually;
+pub use examples::GoExample;
 pub use helm::Helm;
 pub use image::static_program;
 pub use node::Node;
 pub use process::Process;
+pub use program::{KUBERNETES_VERSION, Program};
 pub use prometheus::{Prometheus, Sample};
 pub use requests::{PARAMETERS, Request, changed, corpus};
-pub use tools::{KUBERNETES_VERSION, Tools};

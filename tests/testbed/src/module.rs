@@ -34,7 +34,7 @@ impl Module<'_> {
             return Ok(folder);
         }
         let lock = cache.join(format!("{name}.lock"));
-        // The lock is held until the file is closed, at the end of this function or of the process.
+        // The lock ends when this file is closed, at the end of this function or of the process.
         let lock = fs::File::create(&lock)
             .and_then(|file| file.lock().map(|()| file))
             .action(|| format!("lock {}", lock.display()))?;
@@ -45,8 +45,9 @@ impl Module<'_> {
         Ok(folder)
     }
 
-    /// An FNV-1a hash of everything that the build depends on. The standard library's hashes can change
-    /// between Rust releases, and each change would cost a build.
+    /// An FNV-1a hash of everything that the build depends on, as the name of the cached folder.
+    /// The hashes of Rust's standard library can change between releases, and each change would
+    /// cost a build.
     fn fingerprint(&self) -> u64 {
         let texts = self.files.iter().map(|(_, text)| *text);
         texts.chain([self.flags]).flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -54,8 +55,8 @@ impl Module<'_> {
         })
     }
 
-    /// Returns the folder of a required module in Go's module cache, and downloads the module if it is
-    /// missing.
+    /// Returns the folder of a required module in Go's module cache, and downloads the module if it
+    /// is missing.
     pub(crate) fn dependency(&self, path: &str) -> Result<PathBuf> {
         require_go()?;
         let source = tempfile::tempdir().action(|| "create a temporary folder".to_owned())?;
@@ -67,8 +68,8 @@ impl Module<'_> {
 
     fn build(&self, cache: &Path, folder: &Path) -> Result<()> {
         require_go()?;
-        // Writes to the stream directly: the test harness would capture `eprintln!`, and a silent build of
-        // minutes looks like a hang.
+        // This code writes directly to standard error, because the test harness would capture
+        // `eprintln!`. A silent build of minutes would look like a hang.
         let into = folder.display();
         let _ = writeln!(io::stderr(), "building {} into {into} (once, some minutes)", self.title);
         let work = tempfile::Builder::new()
@@ -115,7 +116,7 @@ fn require_go() -> Result<()> {
 /// A command of Go in a module's folder.
 fn go(source: &Path) -> Command {
     let mut command = Command::new("go");
-    // A `go.work` file above the folder must not affect the command.
+    // A `go.work` file in a folder above must not affect the command.
     command.env("GOWORK", "off").current_dir(source);
     command
 }

@@ -1,4 +1,5 @@
-//! The certificates of one control plane: its CA, the API server's certificate and users' certificates.
+//! The certificates of one control plane: its CA, the API server's certificate and users'
+//! certificates.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,8 +26,8 @@ pub(crate) struct Pair {
 }
 
 impl Authority {
-    /// Creates the CA (`ca.crt`), the API server's certificate and the key that signs ServiceAccount
-    /// tokens. The API server's certificate also names `addresses`.
+    /// Creates the CA (`ca.crt`), the API server's certificate and the key that signs
+    /// ServiceAccount tokens. The API server's certificate also names `addresses`.
     pub(crate) fn create(layout: &Layout, addresses: &[Ipv4Addr]) -> Result<Self> {
         let mut ca = CertificateParams::default();
         ca.distinguished_name = name("testbed", None);
@@ -50,7 +51,8 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Creates the key that signs ServiceAccount tokens (`sa.key`, `sa.pub`), and replaces an earlier key.
+    /// Creates the key that signs ServiceAccount tokens (`sa.key`, `sa.pub`), and replaces an
+    /// earlier key.
     pub(crate) fn make_token_key(&self) -> Result<()> {
         let tokens = KeyPair::generate()?;
         self.write("sa.key", &tokens.serialize_pem())?;

@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 use crate::error::{Action, Result};
 
-/// The range of ports, below Linux' range for outgoing connections (32768 and up). An outgoing connection
-/// could take the port while the server is down.
+/// The range of ports. It is below Linux' range for outgoing connections (32768 and up), because an
+/// outgoing connection could take the port while the server is down.
 const RANGE: std::ops::Range<u16> = 18_000..32_000;
 
-/// The ports that this process has handed out. Several control planes start at a time, and none listens on
-/// its port at once.
+/// The ports that this process has handed out. Several control planes start at the same time, and
+/// none of them listens on its ports at once. So a free port can already belong to another one.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// Returns a port of 127.0.0.1 that is free now. This process hands it out once.

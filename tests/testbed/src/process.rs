@@ -14,9 +14,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::error::{Action, Error, Result};
 use crate::layout::Layout;
 
-/// A cold kube-apiserver takes 3 s on two idle cores; tests can run while compilers use both.
+/// The time limit for a start. A cold kube-apiserver needs 3 s on two idle cores, but tests can run
+/// while compilers use both cores.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
-/// Each process that a test sends SIGTERM ends within a few seconds.
+/// The time limit for an end after SIGTERM. Each process that a test ends this way needs only a few
+/// seconds.
 const TERM_TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -67,8 +69,8 @@ impl Recipe {
     }
 }
 
-/// A process of the testbed, in its own process group. All methods can be called from any thread. The
-/// process ends when this value is dropped.
+/// A process of the testbed, in its own process group. All methods can be called from any thread.
+/// The process ends when this value is dropped.
 pub struct Process {
     recipe: Recipe,
     ready: Probe,
@@ -86,11 +88,12 @@ impl Process {
         Self { recipe, ready, child: Mutex::new(None) }
     }
 
-    /// Starts the process and waits until it is ready, for at most 2 minutes. Does nothing if it runs.
+    /// Starts the process and waits until it is ready, for at most 2 minutes. Does nothing if it
+    /// runs.
     ///
     /// # Errors
-    /// When the process cannot be started, ends, or is not ready in time. The error contains the end of its
-    /// log.
+    /// When the process cannot be started, ends, or is not ready in time. The error contains the
+    /// end of its log.
     pub fn start(&self) -> Result<()> {
         {
             let mut child = self.child.lock();
@@ -253,7 +256,8 @@ impl Process {
         Error::NotReady { process: name.clone(), reason, log: log.clone(), tail: tail(log) }
     }
 
-    /// Removes the pid file, so that no one signals another process that later gets the same number.
+    /// Removes the pid file. Otherwise, the guard could kill another process that later gets the
+    /// same number.
     fn forget_pid(&self) {
         let _ = fs::remove_file(&self.recipe.pid);
     }

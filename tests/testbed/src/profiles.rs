@@ -1,11 +1,13 @@
-//! Profiles whose strings are hostile input, such as YAML syntax.
+//! Profiles whose strings are hostile input, such as YAML syntax, to test that generated manifests
+//! quote them.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Labels and annotations contain it. No generated manifest contains labels or annotations of a profile.
+/// A text in the labels and annotations of the profiles. No generated manifest contains a profile's
+/// labels or annotations, so it must not appear there.
 const FREE_TEXT: &str = "---free-text: '*'";
-/// Each string is a valid name, and YAML reads it as something else without quotes.
+/// Valid names that YAML reads as something else if they have no quotes, for example as numbers.
 pub const AMBIGUOUS: [&str; 10] =
     ["null", "on", "no", "true", "1e3", "0x1f", "123", "0o7", "1-1", "2026-11-21"];
 const HOSTILE: [&str; 12] = [
@@ -23,7 +25,8 @@ const HOSTILE: [&str; 12] = [
     "{{ .Release.Name }} ${HOME} $(id)",
 ];
 
-/// Profiles with different types of `spec.scope`. Together they have something in each string of a spec.
+/// Profiles with different types of `spec.scope`. Together, they set every field of a spec that is
+/// a string.
 #[must_use]
 pub fn every_string() -> [Value; 2] {
     let labels = json!({
@@ -87,39 +90,43 @@ pub enum StringPosition {
 }
 
 /// Collects the strings of `value`, except enum values.
-fn places(value: &Value, at: &str, found: &mut Vec<StringPosition>) {
+fn places(value: &Value, at: &str, positions: &mut Vec<StringPosition>) {
     match value {
         Value::String(_) if !at.ends_with("/type") && !at.ends_with("/operator") => {
-            found.push(StringPosition::Value(at.to_owned()));
+            positions.push(StringPosition::Value(at.to_owned()));
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(n, it)| places(it, &format!("{at}/{n}"), found));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(n, item)| places(item, &format!("{at}/{n}"), positions));
         }
         Value::Object(members) => {
             for (name, member) in members {
                 if at.ends_with("/matchLabels") {
-                    found.push(StringPosition::Key(at.to_owned(), name.clone()));
+                    positions.push(StringPosition::Key(at.to_owned(), name.clone()));
                 }
-                places(member, &format!("{at}/{name}"), found);
+                places(member, &format!("{at}/{name}"), positions);
             }
         }
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-/// All string positions in the metadata and spec of [`every_string`], except enum values and the annotation.
+/// The positions of all strings in the metadata and spec of [`every_string`] that a tenant can
+/// choose. Enum values and the annotation are left out.
 #[must_use]
 pub fn all_places() -> Vec<StringPosition> {
-    let mut found = Vec::new();
+    let mut positions = Vec::new();
     for profile in every_string() {
         for part in ["/spec", "/metadata"] {
-            places(profile.pointer(part).unwrap_or(&Value::Null), part, &mut found);
+            places(profile.pointer(part).unwrap_or(&Value::Null), part, &mut positions);
         }
     }
-    found.sort();
-    found.dedup();
-    found.retain(|place| !matches!(place, StringPosition::Value(at) if at.ends_with("ions/a")));
-    found
+    positions.sort();
+    positions.dedup();
+    positions.retain(|place| !matches!(place, StringPosition::Value(at) if at.ends_with("ions/a")));
+    positions
 }
 
 /// Writes `word` at `place`. Does nothing if the profile does not have that position.
@@ -140,8 +147,8 @@ pub fn write(profile: &mut Value, place: &StringPosition, word: &str) {
     }
 }
 
-/// A `CacheProfile` with any text in one to three of its strings. YAML would read some of the valid names
-/// as something else.
+/// A `CacheProfile` with arbitrary text in one to three of its strings. Some of the texts are valid
+/// names that YAML reads as something else.
 pub fn hostile() -> impl Strategy<Value = Value> {
     let word = prop_oneof![
         prop::sample::select(&HOSTILE[..]).prop_map(str::to_owned),

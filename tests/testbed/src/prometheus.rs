@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Prometheus {
     process: Process,
-    /// The way into the node's network, if the server runs there.
+    /// The way into the node's network, if the server runs there. `None` if it runs on the host.
     entrance: Option<Entrance>,
 }
 
@@ -43,7 +43,7 @@ impl Prometheus {
         config: &Value,
     ) -> Result<Self> {
         let path = cluster.folder().join("prometheus.yml");
-        // JSON is also YAML.
+        // Prometheus reads YAML, and JSON is also YAML.
         std::fs::write(&path, config.to_string()).action(|| format!("write {}", path.display()))?;
         let mut command = match entrance {
             Some(entrance) => entrance.network_command(PROGRAM),
@@ -114,7 +114,8 @@ fn answer(path: &str, answer: &str) -> Error {
     Error::Answer { asked: format!("Prometheus for {path}"), answer: answer.to_owned() }
 }
 
-/// Returns headers and body. The request uses HTTP/1.0, whose responses are not chunked.
+/// Sends a request, and returns the response's headers and body. The request uses HTTP/1.0, whose
+/// responses are not chunked.
 fn ask(address: &str, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;

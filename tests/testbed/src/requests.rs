@@ -37,7 +37,7 @@ pub const PARAMETERS: [&str; 16] = [
     "timeout",
     "LABELSELECTOR",
 ];
-/// Boundary values and malformed values of parameters.
+/// Values of parameters that are at a limit, or malformed.
 const EDGES: [&str; 40] = [
     "",
     "0",
@@ -80,7 +80,8 @@ const EDGES: [&str; 40] = [
     "a%20in%20%28%29",
     "%F0%9F%A6%80",
 ];
-/// Characters and words of selectors, queries and media types.
+/// A regular expression for random texts from the characters and words of selectors, queries and
+/// media types.
 const SIGNS: &str = r"([a-z]|app|in|notin|metadata\.name|application/json|as=Table|[=!<>(),;&?/.*+ \\-]|%3D|%2C|%28|%29|%21|%00|%u|é|🦀){0,24}";
 
 impl Request {
@@ -141,7 +142,7 @@ enum RequestChange {
     /// Repeats a part of the target.
     Repeat { at: Index, length: usize, times: usize },
     /// Uses the query of another request.
-    Query { of: Index },
+    Query { source: Index },
     /// Uses another method.
     Method(&'static str),
     /// Uses another `Accept` header.
@@ -151,10 +152,10 @@ enum RequestChange {
 /// Requests of the corpus with up to four changes.
 pub fn changed() -> impl Strategy<Value = Request> {
     let all = corpus();
-    (any::<Index>(), vec(change(), 0..4)).prop_map(move |(of, changes)| {
+    (any::<Index>(), vec(change(), 0..4)).prop_map(move |(start, changes)| {
         changes
             .into_iter()
-            .fold(of.get(&all).clone(), |request, change| change.apply(request, &all))
+            .fold(start.get(&all).clone(), |request, change| change.apply(request, &all))
     })
 }
 
@@ -170,7 +171,7 @@ fn change() -> impl Strategy<Value = RequestChange> {
             .prop_map(|(at, length, text)| RequestChange::Splice { at, length, text }),
         1 => (index(), 1_usize..40, 1_usize..400)
             .prop_map(|(at, length, times)| RequestChange::Repeat { at, length, times }),
-        1 => index().prop_map(|of| RequestChange::Query { of }),
+        1 => index().prop_map(|source| RequestChange::Query { source }),
         1 => proptest::sample::select(methods.to_vec()).prop_map(RequestChange::Method),
         2 => option::of(prop_oneof![Just("*/*".to_owned()), SIGNS]).prop_map(RequestChange::Accept),
     ]
@@ -218,7 +219,8 @@ impl RequestChange {
         match self {
             Self::Parameter { name, value } => {
                 let query = request.query().unwrap_or_default();
-                // The new parameter comes in front, because the first of two equal parameters counts.
+                // The new parameter comes in front of an existing one with the same name, because
+                // the first of two equal parameters counts.
                 request.target = format!("{}?{name}={value}&{query}", request.path());
             }
             Self::Segment { at, text } => {
@@ -240,8 +242,8 @@ impl RequestChange {
                 let part: String = rest.chars().take(length).collect();
                 request.target = format!("{front}{}{rest}", part.repeat(times));
             }
-            Self::Query { of } => {
-                let query = of.get(all).query().unwrap_or_default();
+            Self::Query { source } => {
+                let query = source.get(all).query().unwrap_or_default();
                 request.target = format!("{}?{query}", request.path());
             }
             Self::Method(method) => method.clone_into(&mut request.method),

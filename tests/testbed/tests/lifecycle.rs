@@ -7,7 +7,7 @@ use testbed::ControlPlane;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// The resource version of a consistent list; `kubectl get` would not print it.
+/// The resource version of a consistent list. `kubectl get` would not print the version of a list.
 fn newest(cluster: &ControlPlane) -> Result<u64, Box<dyn std::error::Error>> {
     let list = cluster.run(["get", "--raw", "/api/v1/namespaces/default/configmaps?limit=1"])?;
     let (_, rest) = list.split_once(r#""resourceVersion":""#).ok_or("no version in the list")?;
@@ -24,7 +24,8 @@ fn a_control_plane_survives_kills_and_restores_and_leaves_nothing_behind() -> Ou
     let snapshot = cluster.folder().join("snapshot");
     cluster.snapshot(&snapshot)?;
     let before = newest(&cluster)?;
-    // More writes than a restarting control plane makes by itself.
+    // These writes raise the version by more than a restarting control plane does, so that the
+    // version is lower after the restore.
     let items: Vec<String> = (0..100)
         .map(|n| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: made-{n}}}}}"))
         .collect();

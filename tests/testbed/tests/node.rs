@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use testbed::eventually;
 
-/// A killed process takes a moment to die.
+/// Timeout until the processes of a killed node have ended.
 const SOON: Duration = Duration::from_mins(1);
 
 #[test]
@@ -44,12 +44,12 @@ fn nothing_is_left_of_a_node_whose_owner_is_killed() -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// The cgroups of the node in this folder.
+/// The cgroups of the node whose folder is `folder`.
 fn cgroups(folder: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let name = folder.file_name().ok_or("no name")?;
-    let found = Command::new("find")
+    let output = Command::new("find")
         .args(["/sys/fs/cgroup", "-maxdepth", "2", "-name"])
         .arg(name)
         .output()?;
-    Ok(String::from_utf8(found.stdout)?.lines().map(str::to_owned).collect())
+    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }

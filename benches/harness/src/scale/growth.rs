@@ -1,4 +1,5 @@
-//! The section of docs/performance.md about growth: curves, their exponents, and what one replica holds.
+//! The section of docs/performance.md about growth: curves, their exponents, and what one replica
+//! holds.
 
 use super::chart::{ChartPanel, draw};
 use crate::report::{Part, number};
@@ -26,16 +27,22 @@ const LINEAR: f64 = 1.1;
 const MEMORY: f64 = 8.0 * 1024.0 * 1024.0;
 const STORES: f64 = 0.75 * MEMORY;
 const READERS: f64 = 0.15 * MEMORY;
-/// The CPU time of 4 cores in a second, in microseconds.
+/// What a replica with 4 cores has: their processor time in a second, in microseconds.
 const CPU: f64 = 4e6;
-/// Microseconds in a second, for one connection.
+/// What one connection has: one second of time in a second, in microseconds.
 const CONNECTION: f64 = 1e6;
-/// Stands for the largest size of the sweep.
+/// A placeholder for what a replica has: the largest size of the sweep, which is known only after
+/// the run.
 const SIZE: f64 = 0.0;
 
-/// A figure that grows: the name of its samples behind the name of the sweep, its title, the exponent of the size by
-/// which it is divided (1 for a figure per object), and what a replica has. Divided by the figure, this is the number
-/// in the last text.
+/// One figure of a sweep, with these parts:
+///
+/// 1. the name of its samples, without the name of the sweep in front
+/// 2. its title
+/// 3. the power of the size by which the sample is divided: 1 for a figure per object, 0 for other
+///    figures
+/// 4. what a replica has, for example memory, or [`SIZE`]
+/// 5. a text with a number: what a replica has, divided by the figure
 struct Growth(&'static str, &'static str, f64, f64, &'static str);
 
 const OBJECTS: &[Growth] = &[
@@ -67,13 +74,13 @@ pub(crate) fn write(part: &Part, out: &Path) -> Result<()> {
     let mut text =
         format!("{HEADING}{INTRODUCTION}\nCommit {commit}, {date}. Machine: {machine}.\n");
     for (sizes, curves) in [("objects", OBJECTS), ("watches", WATCHES), ("profiles", PROFILES)] {
-        let of = |name: &str| part.plain.values(&format!("{sizes}.{name}")).iter().copied();
-        let Some(last) = of("size").last() else { continue };
+        let samples = |name: &str| part.plain.values(&format!("{sizes}.{name}")).iter().copied();
+        let Some(last) = samples("size").last() else { continue };
         let file = format!("scale-{sizes}.svg");
         write!(text, "\n![Growth with the number of {sizes}]({file})\n\n")?;
         let (mut panels, mut head) = (Vec::new(), format!("| {sizes} |"));
         for &Growth(name, title, divided, has, holds) in curves {
-            let points: Vec<_> = of("size").zip(of(name)).collect();
+            let points: Vec<_> = samples("size").zip(samples(name)).collect();
             let (_, value) = points.last().context("a curve without values")?;
             let exponent = divided + exponent(&points);
             let growth = match exponent {
@@ -91,7 +98,7 @@ pub(crate) fn write(part: &Part, out: &Path) -> Result<()> {
         }
         fs::write(out.with_file_name(&file), draw(sizes, &panels))?;
         writeln!(text, "\n{head}\n|---|{}", "---|".repeat(panels.len()))?;
-        for (at, size) in of("size").enumerate() {
+        for (at, size) in samples("size").enumerate() {
             let values = panels.iter().filter_map(|panel| panel.points.get(at));
             let values: Vec<_> = values.map(|(_, value)| number(*value)).collect();
             writeln!(text, "| {size} | {} |", values.join(" | "))?;
@@ -108,7 +115,8 @@ fn about(value: f64) -> String {
     if rounded < 1e6 { format!("{rounded:.0}") } else { format!("{} million", rounded / 1e6) }
 }
 
-/// The largest slope between neighbouring points in a chart with logarithmic axes; 0 for a single point.
+/// The largest slope between neighbouring points in a chart with logarithmic axes; 0 for a single
+/// point.
 fn exponent(points: &[(f64, f64)]) -> f64 {
     let steps = points.iter().zip(points.iter().skip(1));
     let slopes = steps.map(|(from, to)| (to.1 / from.1).ln() / (to.0 / from.0).ln());
@@ -139,8 +147,8 @@ mod tests {
             (1.5, [1.0, 1.0, 1_000_f64.sqrt()]),
             (1.5, [1.0, 1_000_f64.sqrt(), 1.0]),
         ] {
-            let found = exponent(&[(10.0, values[0]), (100.0, values[1]), (1_000.0, values[2])]);
-            assert!((found - power).abs() < 1e-9, "{found}");
+            let actual = exponent(&[(10.0, values[0]), (100.0, values[1]), (1_000.0, values[2])]);
+            assert!((actual - power).abs() < 1e-9, "{actual}");
         }
         assert!(exponent(&[(10.0, 3.0)]).abs() < f64::EPSILON);
     }

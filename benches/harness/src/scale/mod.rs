@@ -1,5 +1,5 @@
-//! Measures growth: `kubewarm run` at a scripted server, with more and more objects, watches and profiles. Each size
-//! has an operator of its own.
+//! Measures growth: `kubewarm run` at a scripted server, with more and more objects, watches and
+//! profiles. Each size has an operator of its own.
 
 mod chart;
 pub(crate) mod growth;
@@ -27,17 +27,20 @@ use tokio::{process::Command, select, time};
 const OBJECTS: [u32; 4] = [50_000, 200_000, 1_000_000, 5_000_000];
 const WATCHES: [u32; 3] = [100, 1_000, 10_000];
 const PROFILES: [u32; 3] = [10, 100, 1_000];
-/// The largest number of pods in a namespace. With fewer pods, all belong to the sweep of profiles.
+/// The number of pods in each namespace in the sweeps of objects and watches. The scripted server
+/// makes smaller namespaces only for the sweep of profiles.
 const OF_NAMESPACE: u32 = 2_500;
 const OF_PROFILE: u32 = 50;
 /// The time limit for one size. Five million pods take about five minutes on two cores.
 const STEP: Duration = Duration::from_mins(20);
-/// Changes a second of the sweep of objects, and the duration of all changes.
+/// Changes per second in the sweep of objects, and the duration of the changes in all sweeps, in
+/// seconds.
 const RATE: u32 = 500;
 const SECONDS: u32 = 10;
 /// Events that all watches together receive in a second, at every size.
 const DELIVERIES: u32 = 10_000;
-/// Longer than the interval of bookmarks.
+/// The duration of the measurement at rest, longer than the API server's interval of bookmarks (1
+/// minute).
 const REST: Duration = Duration::from_secs(70);
 
 /// The limits of the operator that are not its defaults, each with the reason.
@@ -137,9 +140,9 @@ impl ScaleStep {
             served = MeasuredServer::launch(programs, &kubeconfig, "token", &flags) => served?,
             error = api.ended() => return Err(error),
         };
-        let held = served.operator.metric("kubewarm_objects", r#"resource="pods""#).await?;
+        let objects = served.operator.metric("kubewarm_objects", r#"resource="pods""#).await?;
         let all = f64::from(cluster.count());
-        ensure!((held - all).abs() < 0.5, "the operator is ready with {held} of {all} pods");
+        ensure!((objects - all).abs() < 0.5, "the operator is ready with {objects} of {all} pods");
         Ok(Self { api, served, cluster })
     }
 
@@ -152,7 +155,7 @@ impl ScaleStep {
         to.push("objects.list_us", lists.p50 * 1e6);
         let before = operator.usage()?;
         let _written: WriteResult = self.api.ask(&format!("events {RATE} {SECONDS}")).await?;
-        // The last events are still on their way.
+        // This wait lets the operator receive the last events.
         time::sleep(Duration::from_secs(1)).await;
         let cpu = operator.usage()?.cpu_seconds - before.cpu_seconds;
         let events = f64::from(RATE * SECONDS);
@@ -196,7 +199,8 @@ impl ScaleStep {
     }
 }
 
-/// Raises the limit of open files, which the operator inherits. Each watch is a socket in either process.
+/// Raises the limit of open files, which the operator inherits. Each watch is a socket in either
+/// process.
 fn raise_file_limit(watches: u32) -> Result<()> {
     let (Rlimit { maximum, .. }, needed) = (getrlimit(Resource::Nofile), u64::from(watches) + 500);
     ensure!(

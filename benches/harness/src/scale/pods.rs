@@ -1,4 +1,5 @@
-//! The pods of the scripted server, in Kubernetes protobuf: equal in every run, and different from each other.
+//! The pods of the scripted server, in Kubernetes protobuf: equal in every run, and different from
+//! each other.
 
 use crate::{
     corpus::{APP_LABEL, hex, uuid, word},
@@ -11,10 +12,11 @@ use kubewarm_wire::{
     protobuf::{item_length, message_of_kind, write_bytes, write_number},
 };
 
-/// The pods of one application, which a list by label returns, are spread over 20 namespaces.
+/// The number of pods of one application, which a list by label returns. They are spread over 20
+/// namespaces.
 const OF_APP: u32 = 250;
 const APP_NAMESPACES: u32 = 20;
-/// 2026-01-01 in seconds since 1970.
+/// 2026-01-01 in seconds since 1970, from which the times in pods count.
 const YEAR: u64 = 1_767_225_600;
 
 /// The objects of the scripted server. Its pods are in etcd's order.
@@ -74,7 +76,8 @@ impl ScriptedCluster {
     fn names(self, index: u32) -> (String, String) {
         let (namespace, place) = (index / self.per_namespace, index % self.per_namespace);
         let apps = self.per_namespace * APP_NAMESPACES / OF_APP;
-        // A namespace has 12 or 13 pods of an application. Namespaces alternate, so that all have 250.
+        // A namespace has 12 or 13 pods of an application. Whether 12 or 13 alternates between
+        // namespaces, so that each application has 250 pods.
         let app = (place * apps + namespace % 2 * apps / 2) / self.per_namespace;
         let app = format!("app-{:05}", namespace / APP_NAMESPACES * apps + app);
         let random = word(&mut Rng::with_seed(u64::from(index)), 5);
@@ -91,8 +94,9 @@ impl ScriptedCluster {
         (0..count).map(app).map(list).collect()
     }
 
-    /// Pod `index`, a pod with status as in the corpus, and what the API server adds. `change` is its version and the
-    /// time of writing. The version of an unchanged pod is at most [`count`](Self::count).
+    /// Pod `index`, a pod with status as in the corpus, and what the API server adds. `change` is
+    /// its version and the time of writing. The version of an unchanged pod is at most
+    /// [`count`](Self::count).
     pub(crate) fn encode(self, index: u32, change: Option<(u64, i128)>) -> Vec<u8> {
         let mut rng = Rng::with_seed(u64::from(index) ^ 0x5eed_0000_0000);
         let ((app, name), space) = (self.names(index), namespace(index / self.per_namespace));
@@ -155,7 +159,8 @@ impl ScriptedCluster {
         message![1: metadata, 2: spec, 3: status]
     }
 
-    /// For each namespace, the bytes that its pods have in a list. A list in protobuf begins with its length.
+    /// For each namespace, the bytes that its pods have in a list. A list in protobuf begins with
+    /// its length, so the server must know this length before it generates the pods.
     pub(crate) fn lengths(self) -> Vec<usize> {
         let of_namespace = |namespace| {
             let first = namespace * self.per_namespace;

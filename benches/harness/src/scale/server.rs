@@ -1,7 +1,9 @@
-//! A scripted API server over plain HTTP/1.1: it answers only what the operator requests, and generates its pods.
+//! A scripted API server over plain HTTP/1.1: it answers only what the operator requests, and
+//! generates its pods.
 //!
-//! Lists of pods are sent in protobuf while they are generated. Reviews allow everything. After a request without a
-//! script the server ends with an error, so that the bench fails.
+//! Lists of pods are sent in protobuf while they are generated. Each TokenReview and access review
+//! allows everything. After a request without a script the server ends with an error, so that the
+//! bench fails.
 
 use super::pods::{ScriptedCluster, namespace, to_json};
 use crate::{operator, subject::reply, write::WriteResult};
@@ -42,8 +44,8 @@ struct PodChange {
     event: Bytes,
 }
 
-/// Prints the address, serves, and changes pods after each command `events RATE SECONDS` on standard input, until that
-/// ends.
+/// Prints the address, serves, and changes pods after each command `events RATE SECONDS` on
+/// standard input, until that ends.
 ///
 /// # Errors
 ///
@@ -75,7 +77,7 @@ pub async fn serve(cluster: ScriptedCluster) -> Result<()> {
 }
 
 async fn answer_all(api: Arc<ScriptedApi>, connection: net::TcpStream) {
-    // Without it, small responses wait for the acknowledgement of earlier ones.
+    // Without this setting, small responses wait for the acknowledgement of earlier ones.
     let _unchanged = connection.set_nodelay(true);
     let answer = service_fn(async |request| api.answer(request).await);
     // A client that leaves is no failure of the server.
@@ -89,7 +91,8 @@ impl ScriptedApi {
         let mut sent: Value = serde_json::from_slice(&body).unwrap_or_default();
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         let accept = head.headers.get(header::ACCEPT);
-        let is_protobuf = accept.is_some_and(|it| it.as_bytes().starts_with(PROTOBUF.as_bytes()));
+        let is_protobuf =
+            accept.is_some_and(|accept| accept.as_bytes().starts_with(PROTOBUF.as_bytes()));
         let parts: Vec<_> = path.split('/').skip(1).collect();
         let all = 0..self.cluster.namespaces;
         Ok(match (head.method.as_str(), parts.as_slice()) {
@@ -119,7 +122,8 @@ impl ScriptedApi {
                 sent["status"] = allowed();
                 ok(&sent)
             }
-            // The only operator takes the lease. An admission policy is optional.
+            // No lease exists, so the only operator takes it. There is no admission policy either,
+            // which is optional.
             ("GET", [.., "leases", _] | ["apis", "admissionregistration.k8s.io", ..]) => {
                 not_found()
             }
@@ -136,23 +140,24 @@ impl ScriptedApi {
         })
     }
 
-    /// One profile reads all namespaces, as an administrator's. Several profiles each read their own namespace.
+    /// One profile reads all namespaces, as an administrator's. Several profiles each read their
+    /// own namespace.
     fn profile(&self, index: u32) -> Value {
-        let (scope, of) = match self.cluster.profiles {
+        let (scope, namespace) = match self.cluster.profiles {
             1 => ("AllNamespaces", operator::NAMESPACE.to_owned()),
             _ => ("OwnNamespace", namespace(index)),
         };
         json!({
             "apiVersion": "kubewarm.io/v1alpha1", "kind": "CacheProfile",
-            "metadata": {"name": "pods", "namespace": of, "uid": format!("profile-{index}"),
+            "metadata": {"name": "pods", "namespace": namespace, "uid": format!("profile-{index}"),
                 "resourceVersion": "1", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"targets": [{"name": "pods", "resource": "pods", "scope": {"type": scope}}]},
         })
     }
 
     /// Answers a list or a watch of objects that never change.
-    fn answer_json(&self, of: [&str; 2], query: &str, items: Value) -> ScriptedResponse {
-        let [api_version, kind] = of;
+    fn answer_json(&self, type_meta: [&str; 2], query: &str, items: Value) -> ScriptedResponse {
+        let [api_version, kind] = type_meta;
         let metadata = json!({"resourceVersion": self.cluster.count().to_string()});
         if query.contains("watch=1") {
             let object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
@@ -179,8 +184,8 @@ impl ScriptedApi {
     }
 
     fn answer_pods(&self, namespaces: Range<u32>, query: &str) -> ScriptedResponse {
-        let (generator, of) = (self.cluster, self.cluster.per_namespace);
-        let pods = namespaces.start * of..namespaces.end * of;
+        let (generator, count) = (self.cluster, self.cluster.per_namespace);
+        let pods = namespaces.start * count..namespaces.end * count;
         if query.contains("watch=1") {
             return self.watch(WATCH, pods, query, |version| {
                 event(
@@ -225,7 +230,8 @@ impl ScriptedApi {
     ) -> ScriptedResponse {
         let number = |key| query.split_once(key)?.1.split('&').next()?.parse::<u64>().ok();
         let since = number("resourceVersion=").unwrap_or_default();
-        // A short watch, which checks a silent one, gets a bookmark before its end.
+        // A probe, the short watch with which kubewarm checks a silent watch, gets a bookmark
+        // before its end.
         let half = number("timeoutSeconds=").unwrap_or(u64::MAX) / 2;
         let period = BOOKMARKS.min(Duration::from_secs(half.max(1)));
         let due = time::interval_at(time::Instant::now() + period, period);
@@ -235,9 +241,9 @@ impl ScriptedApi {
             async move {
                 let event = loop {
                     select! {
-                        // A bookmark follows all changes up to its version.
+                        // In this order, so that a bookmark follows all changes up to its version.
                         biased;
-                        // A watch that falls behind ends.
+                        // An error means that this watch fell behind. The watch then ends.
                         change = changes.recv() => {
                             let change = change.ok()?;
                             version = change.version;

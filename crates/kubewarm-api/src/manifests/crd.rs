@@ -37,8 +37,8 @@ fn tidy(value: &mut Value) {
 }
 
 fn whole(number: f64) -> Option<i64> {
-    // A cast from `f64` to `i64` could change a large number. So this line writes the number as
-    // text and parses the text.
+    // A cast from `f64` to `i64` could change a large number without an error. So this line writes
+    // the number as text and parses the text, which fails for such a number.
     (number.fract() == 0.0).then(|| format!("{number:.0}").parse().ok()).flatten()
 }
 

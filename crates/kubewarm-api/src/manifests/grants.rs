@@ -1,5 +1,6 @@
 //! Permissions that RBAC objects grant, and how these permissions change in a cluster when a user
-//! applies new RBAC manifests. No code in this module does I/O.
+//! applies new RBAC manifests. `kubewarm rbac --diff` prints these changes. No code in this module
+//! does I/O.
 
 use super::RbacObject;
 use crate::model::{ProfileRef, Subject};
@@ -60,8 +61,8 @@ pub struct GrantDiff {
     /// Permissions that the cluster loses when a user applies the manifests, each with the binding
     /// that grants it now.
     pub lost: BTreeMap<Grant, String>,
-    /// Permissions that remain in the cluster although the manifests do not grant them, each with
-    /// the binding that grants it.
+    /// Permissions that the cluster grants before and after, although the manifests do not contain
+    /// them: `kubectl apply` does not remove them. Each has the binding that grants it.
     pub kept: BTreeMap<Grant, String>,
     /// Bindings whose `roleRef` in the manifests names another role than in the cluster. Each entry
     /// contains the binding, and the role that the binding has in the cluster. The API server
@@ -72,7 +73,6 @@ pub struct GrantDiff {
 impl GrantDiff {
     /// Whether the cluster already grants exactly the permissions in the manifests, and the API
     /// server accepts the manifests of all bindings (`stuck` is empty).
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         let sets = [&self.gained, &self.lost, &self.kept];
         sets.iter().all(|set| set.is_empty()) && self.stuck.is_empty()
@@ -85,13 +85,13 @@ impl GrantDiff {
 /// - the roles and bindings that have a name in `wanted`,
 /// - all other roles and bindings of the profile,
 /// - all other bindings to these roles.
-#[must_use]
 pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     let id = |document: &RbacObject| {
         (document.kind().to_owned(), document.namespace().to_owned(), document.name().to_owned())
     };
-    let named: BTreeMap<_, _> = wanted.iter().map(|document| (id(document), document)).collect();
-    let untouched = live.iter().filter(|document| !named.contains_key(&id(document)));
+    let new_documents: BTreeMap<_, _> =
+        wanted.iter().map(|document| (id(document), document)).collect();
+    let untouched = live.iter().filter(|document| !new_documents.contains_key(&id(document)));
     let after: Vec<_> = wanted.iter().chain(untouched).cloned().collect();
     let (granted, before, after) = (list_grants(wanted), list_grants(live), list_grants(&after));
 
@@ -106,7 +106,7 @@ pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
     let lost = before.into_iter().filter(|(grant, _)| !after.contains_key(grant));
     change.lost = lost.collect();
     for document in live {
-        let new = named.get(&id(document)).and_then(|document| document.bound_role());
+        let new = new_documents.get(&id(document)).and_then(|document| document.bound_role());
         if let (Some(new), Some(old)) = (new, document.bound_role())
             && (&new.kind, &new.name) != (&old.kind, &old.name)
         {
@@ -117,9 +117,8 @@ pub fn diff_grants(wanted: &[RbacObject], live: &[RbacObject]) -> GrantDiff {
 }
 
 /// Returns the permissions that the RBAC objects in `documents` grant, each with the first binding
-/// that grants it. A role without a binding grants nothing. A binding to a role `kubewarm:…` that
-/// `documents` does not contain grants nothing.
-#[must_use]
+/// that grants it. A role without a binding grants nothing. A binding grants nothing if its role
+/// `kubewarm:…` is not in `documents`, because that role then does not exist.
 pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     let mut all = BTreeMap::new();
     for binding in documents {
@@ -143,12 +142,13 @@ pub fn list_grants(documents: &[RbacObject]) -> BTreeMap<Grant, String> {
     all
 }
 
-/// Finds in `documents` the RoleBinding that permits the operator to create tokens of the
-/// ServiceAccount of `profile`. Returns the subject of this RoleBinding: the operator.
-#[must_use]
+/// Returns the operator's ServiceAccount, as the manifests in `documents` name it: the subject of
+/// the RoleBinding that permits the operator to create tokens of the ServiceAccount of `profile`.
 pub fn find_token_minter(profile: &ProfileRef, documents: &[RbacObject]) -> Option<Subject> {
     let name = super::rbac::token_role_name(profile);
-    let bindings = documents.iter().filter(|it| it.kind() == "RoleBinding" && it.name() == name);
+    let bindings = documents
+        .iter()
+        .filter(|document| document.kind() == "RoleBinding" && document.name() == name);
     bindings.flat_map(RbacObject::subjects).next().map(subject)
 }
 
@@ -168,7 +168,7 @@ fn powers(
     };
     let title = format!("{} {}", role.kind, role.name);
     let rules = match among.iter().find(is_it) {
-        Some(found) => found.rules(),
+        Some(document) => document.rules(),
         // `among` contains every existing role whose name starts with `kubewarm:`. A binding to a
         // missing role whose name has this prefix grants nothing. kubewarm does not read roles
         // without this prefix, so the rules of these roles are unknown.
@@ -181,12 +181,13 @@ fn powers(
     rules.iter().flat_map(parts).collect()
 }
 
-/// Returns the number of combinations of verb, API group, resource and name that a rule grants to one subject.
+/// Returns the number of combinations of verb, API group, resource and name that a rule grants to
+/// one subject.
 fn size(rule: &PolicyRule) -> usize {
-    let of = |list: &Option<Vec<String>>| list.as_ref().map_or(0, Vec::len);
-    let resources = of(&rule.api_groups).saturating_mul(of(&rule.resources));
-    let objects = resources.saturating_mul(of(&rule.resource_names).max(1));
-    objects.saturating_add(of(&rule.non_resource_urls)).saturating_mul(rule.verbs.len())
+    let count = |list: &Option<Vec<String>>| list.as_ref().map_or(0, Vec::len);
+    let resources = count(&rule.api_groups).saturating_mul(count(&rule.resources));
+    let objects = resources.saturating_mul(count(&rule.resource_names).max(1));
+    objects.saturating_add(count(&rule.non_resource_urls)).saturating_mul(rule.verbs.len())
 }
 
 fn parts(rule: &PolicyRule) -> Vec<(GrantResource, String)> {

@@ -143,7 +143,8 @@ mod tests {
             &[OperatorFeature::MetricsAuth, OperatorFeature::ReadApi],
         )
         .unwrap();
-        let names = parse(&both).into_iter().map(|it| it["metadata"]["name"].to_string());
+        let names =
+            parse(&both).into_iter().map(|document| document["metadata"]["name"].to_string());
         assert_eq!(names.filter(|name| name.contains("read-api")).count(), 2);
     }
 

@@ -105,31 +105,26 @@ impl RbacObject {
     }
 
     /// The kind, such as `RoleBinding`.
-    #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
     /// `metadata.name`; empty if absent.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
     /// `metadata.namespace`; empty for cluster-scoped objects.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
     /// The rules of a role; empty for a binding.
-    #[must_use]
     pub fn rules(&self) -> &[PolicyRule] {
         self.rules.as_deref().unwrap_or_default()
     }
 
     /// The `roleRef` of a binding; `None` for a role.
-    #[must_use]
     pub fn bound_role(&self) -> Option<&RoleRef> {
         self.role_ref.as_ref()
     }
@@ -193,18 +188,18 @@ pub(super) fn documents(
             all.extend(writer.granted(&name(None)?, Some(namespace), rules));
         }
     }
-    let away = needs.is_outside_own_namespace(None);
-    let looked_up = if away == (tier == PrivilegeLevel::Elevated) {
+    let is_outside = needs.is_outside_own_namespace(None);
+    let looked_up = if is_outside == (tier == PrivilegeLevel::Elevated) {
         needs.looked_up.clone()
     } else {
         BTreeSet::new()
     };
-    let everywhere = rules(&tier.of(&needs.everywhere, away), &looked_up);
+    let everywhere = rules(&tier.of(&needs.everywhere, is_outside), &looked_up);
     if !everywhere.is_empty() {
         all.extend(writer.granted(&name(None)?, None, everywhere));
     }
     for group in &needs.selected {
-        let rules = rules(&tier.of(&group.kinds, away), &BTreeSet::new());
+        let rules = rules(&tier.of(&group.kinds, is_outside), &BTreeSet::new());
         if rules.is_empty() {
             continue;
         }
@@ -245,8 +240,8 @@ pub(super) fn roles(needs: &RequiredPermissions) -> Vec<v1alpha1::NamespaceRules
             kinds.entry(Arc::clone(namespace)).or_default().extend(&group.kinds);
         }
     }
-    let named = kinds.into_iter().map(|(name, kinds)| (name, rules(&kinds, &[].into())));
-    by_namespace.extend(named);
+    let namespaced = kinds.into_iter().map(|(name, kinds)| (name, rules(&kinds, &[].into())));
+    by_namespace.extend(namespaced);
     let role = |(namespace, rules): (Arc<str>, Vec<PolicyRule>)| v1alpha1::NamespaceRules {
         namespace: namespace.to_string(),
         rules: rules.into_iter().map(of_rbac).collect(),
@@ -264,11 +259,11 @@ fn of_rbac(rule: PolicyRule) -> v1alpha1::PolicyRule {
 }
 
 impl PrivilegeLevel {
-    /// Returns the resources in `kinds` whose permissions belong to the manifest `self`. `away` is
-    /// `true` for permissions of a ServiceAccount outside its own namespace.
-    pub(super) fn of(self, kinds: &ResourceSet, away: bool) -> ResourceSet {
-        let elevated = self == Self::Elevated;
-        kinds.filtered(|kind| (away || kind.is_secrets()) == elevated)
+    /// Returns the resources in `kinds` whose permissions belong to the manifest `self`.
+    /// `is_outside` is `true` for permissions of a ServiceAccount outside its own namespace.
+    pub(super) fn of(self, kinds: &ResourceSet, is_outside: bool) -> ResourceSet {
+        let is_elevated = self == Self::Elevated;
+        kinds.filtered(|kind| (is_outside || kind.is_secrets()) == is_elevated)
     }
 }
 
@@ -332,7 +327,6 @@ impl RbacBuilder<'_> {
 
 /// Returns `kubewarm:<namespace>:<profile>`, the name of a profile's role. The name of each
 /// additional role of the profile consists of this name, `:` and a suffix.
-#[must_use]
 pub fn role_name(profile: &ProfileRef) -> String {
     format!("{PREFIX}{}:{}", profile.namespace, profile.name)
 }

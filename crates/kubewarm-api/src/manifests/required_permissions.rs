@@ -82,10 +82,10 @@ impl RequiredPermissions {
 
     /// Collects the permissions that the targets in `profile` need. Does not check whether the
     /// cluster serves the targets' resources. `SelectorPermissions::namespaces` is `None` for each
-    /// namespace selector that `found` does not contain.
+    /// namespace selector that `matches` does not contain.
     pub(super) fn of_profile(
         profile: &ValidatedProfile,
-        found: &NamespacesBySelector,
+        matches: &NamespacesBySelector,
         watched: &WatchedNamespaces,
     ) -> Self {
         let mut needs = Self::none(&profile.profile, profile.service_account.as_ref());
@@ -95,11 +95,11 @@ impl RequiredPermissions {
                     needs.everywhere.insert(&namespaces, None);
                 }
                 let mut kinds = ResourceSet::default();
-                kinds.insert(&target.of, target.fields.name());
-                needs.select(&target.name, labels, found.get(labels).cloned(), &kinds);
+                kinds.insert(&target.resource, target.fields.name());
+                needs.select(&target.name, labels, matches.get(labels).cloned(), &kinds);
             }
             for scope in target.scope.informer_scopes(&profile.profile.namespace).iter().flatten() {
-                needs.add(&target.of, &target.fields, scope);
+                needs.add(&target.resource, &target.fields, scope);
             }
         }
         needs.limited(watched)
@@ -128,12 +128,12 @@ impl RequiredPermissions {
         self.named.is_empty() && self.selected.is_empty() && self.everywhere.is_empty()
     }
 
-    fn add(&mut self, of: &GroupResource, fields: &FieldSelector, scope: &InformerScope) {
+    fn add(&mut self, resource: &GroupResource, fields: &FieldSelector, scope: &InformerScope) {
         let InformerScope::Namespace(namespace) = scope else {
-            self.everywhere.insert(of, fields.name());
+            self.everywhere.insert(resource, fields.name());
             return;
         };
-        self.named.entry(Arc::clone(namespace)).or_default().insert(of, fields.name());
+        self.named.entry(Arc::clone(namespace)).or_default().insert(resource, fields.name());
         if *namespace != self.profile.namespace {
             self.looked_up.insert(Arc::clone(namespace));
         }
@@ -151,8 +151,9 @@ impl RequiredPermissions {
         if namespaces.as_ref().is_some_and(BTreeSet::is_empty) {
             return;
         }
-        let is_same =
-            |it: &&mut SelectorPermissions| it.labels == *labels && it.namespaces == namespaces;
+        let is_same = |group: &&mut SelectorPermissions| {
+            group.labels == *labels && group.namespaces == namespaces
+        };
         if let Some(group) = self.selected.iter_mut().find(is_same) {
             group.kinds.extend(kinds);
         } else {

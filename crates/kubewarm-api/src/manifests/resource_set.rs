@@ -26,17 +26,17 @@ enum PermittedObjects {
 }
 
 impl ResourceSet {
-    /// Adds the object `name` of the resource `of`, or all objects if `name` is `None`.
-    pub(super) fn insert(&mut self, of: &GroupResource, name: Option<&str>) {
+    /// Adds the object `name` of `resource`, or all objects if `name` is `None`.
+    pub(super) fn insert(&mut self, resource: &GroupResource, name: Option<&str>) {
         let added = name.map_or(PermittedObjects::All, |name| {
             PermittedObjects::Named([Arc::from(name)].into())
         });
-        self.add(of, added);
+        self.add(resource, added);
     }
 
-    fn add(&mut self, of: &GroupResource, added: PermittedObjects) {
+    fn add(&mut self, resource: &GroupResource, added: PermittedObjects) {
         let objects =
-            self.0.entry(of.clone()).or_insert_with(|| PermittedObjects::Named([].into()));
+            self.0.entry(resource.clone()).or_insert_with(|| PermittedObjects::Named([].into()));
         match (objects, added) {
             (PermittedObjects::Named(names), PermittedObjects::Named(more)) => names.extend(more),
             (objects, added @ PermittedObjects::All) => *objects = added,
@@ -46,15 +46,15 @@ impl ResourceSet {
 
     /// Adds everything in `other`.
     pub(super) fn extend(&mut self, other: &Self) {
-        for (of, objects) in &other.0 {
-            self.add(of, objects.clone());
+        for (resource, objects) in &other.0 {
+            self.add(resource, objects.clone());
         }
     }
 
     /// Returns the resources that satisfy `is_wanted`.
     pub(super) fn filtered(&self, is_wanted: impl Fn(&GroupResource) -> bool) -> Self {
-        let wanted = self.0.iter().filter(|(of, _)| is_wanted(of));
-        Self(wanted.map(|(of, objects)| (of.clone(), objects.clone())).collect())
+        let wanted = self.0.iter().filter(|(resource, _)| is_wanted(resource));
+        Self(wanted.map(|(resource, objects)| (resource.clone(), objects.clone())).collect())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -66,16 +66,19 @@ impl ResourceSet {
     pub(super) fn rules(&self) -> Vec<PolicyRule> {
         let mut by_group = BTreeMap::<&str, Vec<String>>::new();
         let mut by_name = Vec::new();
-        for (of, objects) in &self.0 {
+        for (resource, objects) in &self.0 {
             match objects {
                 PermittedObjects::All => {
-                    by_group.entry(of.group()).or_default().push(of.resource().to_owned());
+                    by_group
+                        .entry(resource.group())
+                        .or_default()
+                        .push(resource.resource().to_owned());
                 }
                 PermittedObjects::Named(names) => {
                     let names: Vec<_> = names.iter().map(ToString::to_string).collect();
                     by_name.extend(names.chunks(MAX_NAMES).map(|names| PolicyRule {
                         resource_names: Some(names.to_vec()),
-                        ..list_and_watch(of.group(), vec![of.resource().to_owned()])
+                        ..list_and_watch(resource.group(), vec![resource.resource().to_owned()])
                     }));
                 }
             }
@@ -101,25 +104,25 @@ mod tests {
 
     #[test]
     fn a_name_is_enough_unless_another_target_needs_all_objects() {
-        let of = |resource| GroupResource::new("", resource).unwrap();
+        let core = |resource| GroupResource::new("", resource).unwrap();
         let mut set = ResourceSet::default();
-        set.insert(&of("secrets"), Some("tls"));
-        set.insert(&of("secrets"), Some("ca"));
+        set.insert(&core("secrets"), Some("tls"));
+        set.insert(&core("secrets"), Some("ca"));
         for (first, second) in [(None, Some("web")), (Some("web"), None)] {
-            set.insert(&of("pods"), first);
-            set.insert(&of("pods"), second);
+            set.insert(&core("pods"), first);
+            set.insert(&core("pods"), second);
         }
         let mut whole = ResourceSet::default();
-        whole.insert(&of("configmaps"), Some("a"));
+        whole.insert(&core("configmaps"), Some("a"));
         whole.extend(&set);
         let rules = whole.rules().into_iter();
         let rules: Vec<_> =
             rules.map(|rule| (rule.resources.unwrap().join(","), rule.resource_names)).collect();
-        let named = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+        let names_of = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
         let expected = [
             ("pods".to_owned(), None),
-            ("configmaps".to_owned(), named(&["a"])),
-            ("secrets".to_owned(), named(&["ca", "tls"])),
+            ("configmaps".to_owned(), names_of(&["a"])),
+            ("secrets".to_owned(), names_of(&["ca", "tls"])),
         ];
         assert_eq!(rules, expected);
     }

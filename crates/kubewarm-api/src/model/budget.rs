@@ -40,17 +40,17 @@ struct BudgetCounter {
 /// Usage of one informer: its number of objects and its memory. The informer's store sets both
 /// values. Each [`BudgetCharge`] counts both values against a budget and the budget's ancestors.
 #[derive(Debug, Default)]
-pub struct UsageMeter(Mutex<UsageMeterState>);
+pub struct UsageMeter(Mutex<MeteredUsage>);
 
 #[derive(Debug, Default)]
-struct UsageMeterState {
+struct MeteredUsage {
     objects: u64,
     bytes: u64,
     /// Memory of one informer outside its store, in bytes. Budgets of profiles do not count this
     /// memory.
     overhead: u64,
     /// The budget of each existing [`BudgetCharge`] for this usage. A budget with two charges
-    /// occurs twice.
+    /// occurs twice, so that it still counts the usage after one charge is dropped.
     payers: Vec<Arc<Budget>>,
     /// The budgets in `payers` and all their ancestors, without duplicates. So if two profiles
     /// share an informer, the budget of their namespace counts this informer once.
@@ -97,34 +97,29 @@ impl BudgetCounter {
 
 impl Budget {
     /// Creates a budget with zero usage.
-    #[must_use]
     pub fn new(bound: LimitScope, limits: ProfileLimits, parent: Option<Arc<Self>>) -> Self {
         let objects = BudgetCounter::new(limits.max_objects);
         Self { bound, objects, bytes: BudgetCounter::new(limits.max_bytes), parent }
     }
 
     /// Scope of the limits: a profile, a namespace or the process.
-    #[must_use]
     pub fn bound(&self) -> LimitScope {
         self.bound
     }
 
     /// The parent of a profile's budget is its namespace's budget. The parent of a namespace's
     /// budget is the process's budget, which has no parent.
-    #[must_use]
     pub fn parent(&self) -> Option<&Arc<Self>> {
         self.parent.as_ref()
     }
 
     /// The largest permitted number of objects, or of bytes for [`LimitKind::Memory`]. `None`: no
     /// limit.
-    #[must_use]
     pub fn limit(&self, measure: LimitKind) -> Option<u64> {
         self.counter(measure).limit()
     }
 
     /// The counted number of objects, or of bytes for [`LimitKind::Memory`].
-    #[must_use]
     pub fn used(&self, measure: LimitKind) -> u64 {
         self.counter(measure).used()
     }
@@ -142,10 +137,9 @@ impl Budget {
 
     /// Whether the usage of this budget or of one of its ancestors exceeds a limit. A call takes a
     /// few nanoseconds.
-    #[must_use]
     pub fn is_exceeded(&self) -> bool {
-        let own = self.objects.is_exceeded() || self.bytes.is_exceeded();
-        own || self.parent.as_ref().is_some_and(|parent| parent.is_exceeded())
+        let is_over = self.objects.is_exceeded() || self.bytes.is_exceeded();
+        is_over || self.parent.as_ref().is_some_and(|parent| parent.is_exceeded())
     }
 
     fn counter(&self, measure: LimitKind) -> &BudgetCounter {
@@ -164,7 +158,7 @@ impl PartialEq for Budget {
 
 impl Eq for Budget {}
 
-impl UsageMeterState {
+impl MeteredUsage {
     fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         match (measure, bound) {
             (LimitKind::Objects, _) => self.objects,
@@ -185,8 +179,8 @@ impl UsageMeterState {
         budget.bytes.change(self.size(budget.bound, LimitKind::Memory), 0);
     }
 
-    /// Computes the set `charged` from `payers` again. Adds the usage to budgets that are new in
-    /// `charged`. Subtracts the usage from budgets that are no longer in `charged`.
+    /// Computes the set `charged` again after `payers` has changed. Adds the usage to budgets that
+    /// are new in `charged`. Subtracts the usage from budgets that are no longer in `charged`.
     fn settle(&mut self) {
         let mut charged: Vec<Arc<Budget>> = Vec::new();
         for budget in self.payers.iter().flat_map(Budget::self_and_ancestors) {
@@ -206,12 +200,11 @@ impl UsageMeterState {
 
 impl BudgetCharge {
     /// Counts the usage that `meter` reports against `budget` until the returned charge is dropped.
-    #[must_use]
     pub fn new(meter: Arc<UsageMeter>, budget: Arc<Budget>) -> Self {
         let mut usage = meter.0.lock();
-        let pays = usage.payers.contains(&budget);
+        let is_payer = usage.payers.contains(&budget);
         usage.payers.push(Arc::clone(&budget));
-        if !pays {
+        if !is_payer {
             usage.settle();
         }
         drop(usage);
@@ -219,13 +212,11 @@ impl BudgetCharge {
     }
 
     /// The meter whose usage the budget counts.
-    #[must_use]
     pub fn meter(&self) -> &UsageMeter {
         &self.meter
     }
 
     /// The budget that counts the usage.
-    #[must_use]
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
@@ -245,9 +236,8 @@ impl Drop for BudgetCharge {
 
 impl UsageMeter {
     /// Creates a meter that counts [`INFORMER_BYTES`] in addition to the informer's store.
-    #[must_use]
     pub fn of_informer() -> Self {
-        Self(Mutex::new(UsageMeterState { overhead: INFORMER_BYTES, ..UsageMeterState::default() }))
+        Self(Mutex::new(MeteredUsage { overhead: INFORMER_BYTES, ..MeteredUsage::default() }))
     }
 
     /// Sets the number of objects and of bytes in the store. Also updates all budgets that count
@@ -262,27 +252,23 @@ impl UsageMeter {
     }
 
     /// Number of objects in the store.
-    #[must_use]
     pub fn objects(&self) -> u64 {
         self.0.lock().objects
     }
 
     /// Size of the store in bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.lock().bytes
     }
 
     /// Returns the usage, in objects or bytes, that a budget with the scope `bound` (profile,
     /// namespace or process) counts.
-    #[must_use]
     pub fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         self.0.lock().size(bound, measure)
     }
 
-    /// Whether any budget counts this meter. If not, kubewarm has stopped the meter's informer, or
-    /// no limits apply to the informer.
-    #[must_use]
+    /// Whether any budget counts this meter. If not, kubewarm has stopped the meter's informer or
+    /// has not started it yet, or no limits apply to the informer.
     pub fn is_charged(&self) -> bool {
         !self.0.lock().payers.is_empty()
     }
@@ -290,7 +276,6 @@ impl UsageMeter {
     /// Whether the informer's store can take more objects. If budgets count this meter, at least
     /// one of these budgets and all its ancestors must be within their limits. So the limit of one
     /// profile does not stop an informer that another profile uses.
-    #[must_use]
     pub fn can_grow(&self) -> bool {
         let usage = self.0.lock();
         usage.payers.is_empty() || usage.payers.iter().any(|budget| !budget.is_exceeded())
@@ -298,7 +283,6 @@ impl UsageMeter {
 
     /// Whether all profiles that declare the meter's informer are within their limits. Also, the
     /// namespace of these profiles and the process must be within their limits.
-    #[must_use]
     pub fn is_within_all(&self) -> bool {
         !self.0.lock().payers.iter().any(|budget| budget.is_exceeded())
     }
@@ -353,7 +337,7 @@ mod tests {
         assert_eq!([used(&small), used(&large), used(&process)], [(0, 0), (5, 2_000), above]);
         meter.set(4, 1_500);
         drop(again);
-        assert_eq!([&small, &large, &namespace, &process].map(|it| used(it)), [(0, 0); 4]);
+        assert_eq!([&small, &large, &namespace, &process].map(|budget| used(budget)), [(0, 0); 4]);
         assert!(!meter.is_charged());
     }
 

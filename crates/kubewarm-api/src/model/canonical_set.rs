@@ -130,12 +130,15 @@ mod tests {
             set.hash(&mut hasher);
             hasher.finish()
         };
-        let (one, other): (CanonicalSet<u8>, CanonicalSet<u8>) =
+        let (first, other): (CanonicalSet<u8>, CanonicalSet<u8>) =
             ([2, 1].into_iter().collect(), [1, 2, 2].into_iter().collect());
-        assert!(!one.is_same(&other));
-        assert_eq!((&one, one.cmp(&other), hash(&one)), (&other, Ordering::Equal, hash(&other)));
+        assert!(!first.is_same(&other));
+        assert_eq!(
+            (&first, first.cmp(&other), hash(&first)),
+            (&other, Ordering::Equal, hash(&other))
+        );
         let (more, none) = ([1, 2, 3].into_iter().collect(), CanonicalSet::default());
-        assert!(one != more && one < more && none < one && none != one && none.is_empty());
+        assert!(first != more && first < more && none < first && none != first && none.is_empty());
         assert_eq!(none, [].into_iter().collect());
     }
 }

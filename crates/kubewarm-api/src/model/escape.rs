@@ -10,7 +10,6 @@ use std::borrow::Cow;
 /// ```
 /// assert_eq!(kubewarm_api::model::escape("a\u{1b}[2Jb\n"), r"a\u{1b}[2Jb\n");
 /// ```
-#[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -26,10 +25,9 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Whether [`escape`] replaces `c`: a control character, a line separator, a character with Unicode's
-/// property `Default_Ignorable_Code_Point` (`DerivedCoreProperties.txt`), an interlinear annotation,
-/// or the empty Braille pattern.
-#[must_use]
+/// Whether [`escape`] replaces `c`: a control character, a line separator, a character with
+/// Unicode's property `Default_Ignorable_Code_Point` (`DerivedCoreProperties.txt`), an interlinear
+/// annotation, or the empty Braille pattern.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -41,9 +41,10 @@ const OWN_LABELS: &[(&str, &str)] = &[
     ("resourceslices.resource.k8s.io", "spec.nodeName spec.driver"),
 ];
 
-/// More fields that field selectors of built-in resources support. The name in the selector differs
-/// from the path of the field, or the field has a default value. Columns: resource, name, path, and
-/// the value that the API server uses if the field is absent.
+/// More fields that field selectors of built-in resources support, which do not fit into
+/// [`OWN_LABELS`]: the name in the selector differs from the path of the field, or the field has a
+/// default value. Columns: resource, name, path, and the value that the API server uses if the
+/// field is absent.
 const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
     ("pods", "spec.host", "spec.nodeName", ""),
     ("pods", "spec.hostNetwork", "spec.hostNetwork", "false"),
@@ -56,29 +57,28 @@ impl GroupResource {
     /// Whether the API server's code lists the fields that selectors of this resource support. For
     /// all other resources, field selectors support `metadata.name`, `metadata.namespace` and the
     /// selectable fields of the resource's `CustomResourceDefinition`.
-    #[must_use]
     pub fn has_own_field_labels(&self) -> bool {
         own_labels(&self.to_string()).is_some()
     }
 
     /// Returns the path of the field that `label` selects by, and the value that the API server
     /// uses if the field is absent. Returns `None` if the resource does not support `label`.
-    #[must_use]
     pub fn field_label(&self, label: &str) -> Option<(FieldPath, &'static str)> {
         let kind = self.to_string();
-        let own = own_labels(&kind);
-        let of_all = label == NAME || (label == NAMESPACE && own.is_none());
-        if of_all || own.is_some_and(|own| own.split(' ').any(|it| it == label)) {
+        let labels = own_labels(&kind);
+        let of_all = label == NAME || (label == NAMESPACE && labels.is_none());
+        if of_all || labels.is_some_and(|labels| labels.split(' ').any(|other| other == label)) {
             return Some((FieldPath::parse(label).ok()?, ""));
         }
-        let is_it = |(of, other, ..): &&(&str, &str, _, _)| *of == kind && *other == label;
+        let is_it =
+            |(resource, other, ..): &&(&str, &str, _, _)| *resource == kind && *other == label;
         let (.., path, absent) = OTHER_LABELS.iter().find(is_it)?;
         Some((FieldPath::parse(path).ok()?, *absent))
     }
 }
 
 fn own_labels(kind: &str) -> Option<&'static str> {
-    OWN_LABELS.iter().find(|(of, _)| *of == kind).map(|(_, labels)| *labels)
+    OWN_LABELS.iter().find(|(resource, _)| *resource == kind).map(|(_, labels)| *labels)
 }
 
 #[cfg(test)]
@@ -87,13 +87,17 @@ mod tests {
 
     #[test]
     fn every_label_has_a_valid_field_path() {
-        let own =
-            OWN_LABELS.iter().flat_map(|(of, own)| own.split_whitespace().map(|it| (*of, it)));
-        let others = OTHER_LABELS.iter().map(|(of, label, ..)| (*of, *label));
-        for (kind, label) in own.chain(others).chain([("nodes", NAME)]) {
+        let own_labels = OWN_LABELS.iter().flat_map(|(resource, labels)| {
+            labels.split_whitespace().map(|label| (*resource, label))
+        });
+        let others = OTHER_LABELS.iter().map(|(resource, label, ..)| (*resource, *label));
+        for (kind, label) in own_labels.chain(others).chain([("nodes", NAME)]) {
             let (plural, group) = kind.split_once('.').unwrap_or((kind, ""));
-            let of = GroupResource::new(group, plural).unwrap();
-            assert!(of.has_own_field_labels() && of.field_label(label).is_some(), "{of} {label}");
+            let resource = GroupResource::new(group, plural).unwrap();
+            assert!(
+                resource.has_own_field_labels() && resource.field_label(label).is_some(),
+                "{resource} {label}"
+            );
         }
         let events = GroupResource::new("", "events").unwrap();
         assert_eq!(events.field_label("source"), None, "its value comes from several fields");
@@ -101,14 +105,14 @@ mod tests {
 
     #[test]
     fn labels_can_have_another_path_and_a_default_value() {
-        let found = |group: &str, plural: &str, label: &str| {
+        let lookup = |group: &str, plural: &str, label: &str| {
             let (path, absent) = GroupResource::new(group, plural).unwrap().field_label(label)?;
             Some((path.to_string(), absent))
         };
         let field = |path: &str, absent| Some((path.to_owned(), absent));
-        assert_eq!(found("", "pods", "spec.host"), field("spec.nodeName", ""));
-        assert_eq!(found("batch", "jobs", "status.successful"), field("status.succeeded", "0"));
-        assert_eq!(found("", "nodes", NAMESPACE), None);
-        assert_eq!(found("apps", "deployments", NAMESPACE), field("metadata.namespace", ""));
+        assert_eq!(lookup("", "pods", "spec.host"), field("spec.nodeName", ""));
+        assert_eq!(lookup("batch", "jobs", "status.successful"), field("status.succeeded", "0"));
+        assert_eq!(lookup("", "nodes", NAMESPACE), None);
+        assert_eq!(lookup("apps", "deployments", NAMESPACE), field("metadata.namespace", ""));
     }
 }

@@ -48,7 +48,6 @@ impl FieldPath {
 
     /// Whether the path starts with `metadata.`. Informers with projection `Metadata` store only
     /// such fields.
-    #[must_use]
     pub fn is_metadata(&self) -> bool {
         self.text.starts_with("metadata.")
     }

@@ -4,9 +4,18 @@
 use super::{ValidationError, canonical_set::CanonicalSet};
 use std::{fmt, sync::Arc};
 
-/// Each operator, and whether it means "equal". `!=` and `==` precede `=`, because the parser uses
+/// The operator between a field and a value. A selector sorts requirements on the same field in
+/// this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum FieldOperator {
+    NotEqual,
+    Equal,
+}
+
+/// The spellings of the operators. `!=` and `==` precede `=`, because the parser uses
 /// the first operator in this list that matches.
-const OPERATORS: [(&str, bool); 3] = [("!=", false), ("==", true), ("=", true)];
+const OPERATORS: [(&str, FieldOperator); 3] =
+    [("!=", FieldOperator::NotEqual), ("==", FieldOperator::Equal), ("=", FieldOperator::Equal)];
 
 /// Prefix of a field that selects by an index that a profile declares, such as
 /// `index.kubewarm.io/by-image`. No field of the API server has this prefix, because field paths
@@ -17,7 +26,7 @@ const INDEX_PREFIX: &str = "index.kubewarm.io/";
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldRequirement {
     field: Arc<str>,
-    equals: bool,
+    operator: FieldOperator,
     value: Arc<str>,
 }
 
@@ -85,26 +94,26 @@ impl FieldSelector {
     pub fn parse(text: &str, limits: FieldSelectorLimits) -> Result<Self, FieldSelectorError> {
         let mut all: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
         if all.len() > limits.requirements {
-            let (found, limit) = (all.len(), limits.requirements);
-            return Err(FieldSelectorError::Count { found, limit });
+            let (count, limit) = (all.len(), limits.requirements);
+            return Err(FieldSelectorError::Count { found: count, limit });
         }
         // The API server also sorts the terms. So if several terms are invalid, kubewarm and the
         // API server report the same term.
         all.sort_unstable();
         let mut parts = Vec::new();
         for term in all {
-            let (field, equals, value) =
+            let (field, operator, value) =
                 split(term).ok_or_else(|| FieldSelectorError::Operator(term.to_owned()))?;
             let value = unescaped(value)?;
             if value.len() > limits.value_bytes {
                 return Err(FieldSelectorError::Length { limit: limits.value_bytes });
             }
             if !field.is_empty() || !value.is_empty() {
-                parts.push((field, equals, value));
+                parts.push((field, operator, value));
             }
         }
-        let requirements = parts.into_iter().map(|(field, equals, value)| {
-            let checked = FieldRequirement::new(field, equals, &value);
+        let requirements = parts.into_iter().map(|(field, operator, value)| {
+            let checked = FieldRequirement::new(field, operator, &value);
             checked.map_err(|invalid| FieldSelectorError::Requirement {
                 field: field.to_owned(),
                 invalid,
@@ -115,7 +124,6 @@ impl FieldSelector {
 
     /// Creates a selector that matches objects with all `requirements`. Duplicate requirements are
     /// removed.
-    #[must_use]
     pub fn new(requirements: impl IntoIterator<Item = FieldRequirement>) -> Self {
         Self { requirements: requirements.into_iter().collect() }
     }
@@ -129,23 +137,24 @@ impl FieldSelector {
     /// authorizes the request as a request for this name, so a rule with `resourceNames` can permit
     /// it. `None` also for text that cannot be a segment of a path, because the API server does not
     /// authorize such a request by name.
-    #[must_use]
     pub fn name(&self) -> Option<&str> {
-        let is_name = |found: &&FieldRequirement| found.equals && &*found.field == "metadata.name";
-        let name = self.requirements.items().find(is_name).map(|found| &*found.value);
+        let is_name = |requirement: &&FieldRequirement| {
+            requirement.operator == FieldOperator::Equal && &*requirement.field == "metadata.name"
+        };
+        let name = self.requirements.items().find(is_name).map(|requirement| &*requirement.value);
         // As `IsValidPathSegmentName` in https://github.com/kubernetes/apimachinery.
         name.filter(|name| !matches!(*name, "" | "." | "..") && !name.contains(['/', '%']))
     }
 
     /// Returns the selector without requirements on fields such as `index.kubewarm.io/by-image`.
     /// Only kubewarm supports these fields; the API server does not.
-    #[must_use]
     pub fn without_indexes(&self) -> Self {
-        Self::new(self.requirements().filter(|it| it.index_name().is_none()).cloned())
+        Self::new(
+            self.requirements().filter(|requirement| requirement.index_name().is_none()).cloned(),
+        )
     }
 
     /// Whether the selector matches every object.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -153,27 +162,23 @@ impl FieldSelector {
 
 impl FieldRequirement {
     /// The field, such as `status.phase`.
-    #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }
 
     /// Returns the index name of a field such as `index.kubewarm.io/by-image`, and `None` for other
     /// fields.
-    #[must_use]
     pub fn index_name(&self) -> Option<&str> {
         self.field.strip_prefix(INDEX_PREFIX)
     }
 
     /// Whether the operator is `=`. If not, the operator is `!=`, and the field must be absent or
     /// have another value.
-    #[must_use]
     pub fn is_equality(&self) -> bool {
-        self.equals
+        self.operator == FieldOperator::Equal
     }
 
     /// The value without escapes.
-    #[must_use]
     pub fn value(&self) -> &str {
         &self.value
     }
@@ -186,7 +191,7 @@ impl FieldRequirement {
     /// control character. Valid characters in `field` are ASCII letters, digits, `.`, `_`, `-`,
     /// `/`, `[` and `]`. The error's `part` is `field` or `value`.
     pub fn equal(field: &str, value: &str) -> Result<Self, ValidationError> {
-        Self::new(field, true, value)
+        Self::new(field, FieldOperator::Equal, value)
     }
 
     /// Creates the requirement `field!=value`.
@@ -195,10 +200,10 @@ impl FieldRequirement {
     ///
     /// The errors of [`FieldRequirement::equal`].
     pub fn not_equal(field: &str, value: &str) -> Result<Self, ValidationError> {
-        Self::new(field, false, value)
+        Self::new(field, FieldOperator::NotEqual, value)
     }
 
-    fn new(field: &str, equals: bool, value: &str) -> Result<Self, ValidationError> {
+    fn new(field: &str, operator: FieldOperator, value: &str) -> Result<Self, ValidationError> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/[]".contains(&b);
         if field.is_empty() || !field.bytes().all(plain) {
             let message = format!("field {field:?} is not a field path such as \"status.phase\"");
@@ -208,13 +213,17 @@ impl FieldRequirement {
             let message = format!("field value {value:?} must not contain control characters");
             return Err(ValidationError::part("value", message));
         }
-        Ok(Self { field: field.into(), equals, value: value.into() })
+        Ok(Self { field: field.into(), operator, value: value.into() })
     }
 }
 
 impl fmt::Display for FieldRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.field, if self.equals { "=" } else { "!=" })?;
+        let operator = match self.operator {
+            FieldOperator::NotEqual => "!=",
+            FieldOperator::Equal => "=",
+        };
+        write!(f, "{}{operator}", self.field)?;
         // Escapes the same characters as `fields.EscapeValue` in
         // https://github.com/kubernetes/apimachinery.
         for c in self.value.chars() {
@@ -237,21 +246,23 @@ impl fmt::Display for FieldSelector {
 fn terms(text: &str) -> impl Iterator<Item = &str> {
     let mut is_escaped = false;
     text.split(move |c| {
-        let ends = c == ',' && !is_escaped;
+        let is_end = c == ',' && !is_escaped;
         is_escaped = c == '\\' && !is_escaped;
-        ends
+        is_end
     })
 }
 
-/// Splits a term at its first operator: the field, whether the operator means "equal", and the
-/// value.
-fn split(term: &str) -> Option<(&str, bool, &str)> {
+/// Splits a term at its first operator: the field, the operator and the value.
+fn split(term: &str) -> Option<(&str, FieldOperator, &str)> {
     let at = term.char_indices().find_map(|(at, _)| {
         let rest = term.get(at..)?;
-        OPERATORS.into_iter().find(|(operator, _)| rest.starts_with(operator)).map(|it| (at, it))
+        OPERATORS
+            .into_iter()
+            .find(|(spelling, _)| rest.starts_with(spelling))
+            .map(|operator| (at, operator))
     });
-    let (at, (operator, equals)) = at?;
-    Some((term.get(..at)?, equals, term.get(at + operator.len()..)?))
+    let (at, (spelling, operator)) = at?;
+    Some((term.get(..at)?, operator, term.get(at + spelling.len()..)?))
 }
 
 fn unescaped(value: &str) -> Result<String, FieldSelectorError> {
@@ -289,11 +300,11 @@ mod tests {
             ("a=b=c", r"a value has an unescaped =; write \="),
             ("a b=c", "field \"a b\" is not a field path such as \"status.phase\""),
         ] {
-            let found = match FieldSelector::parse(text, limits) {
+            let result = match FieldSelector::parse(text, limits) {
                 Ok(selector) => selector.to_string(),
                 Err(error) => error.to_string(),
             };
-            assert_eq!(found, expected, "{text}");
+            assert_eq!(result, expected, "{text}");
         }
     }
 

@@ -23,14 +23,15 @@ pub struct IndexDefinition {
 pub(super) fn parse(
     path: &str,
     indexes: &[v1alpha1::IndexSpec],
-    of: &GroupResource,
+    resource: &GroupResource,
     projection: Projection,
 ) -> Result<Arc<[IndexDefinition]>, ValidationError> {
     counted(path, indexes.len(), 0..=16)?;
     let parse = |(at, index): (usize, &v1alpha1::IndexSpec)| {
         let path = format!("{path}[{at}]");
         let name = label(&format!("{path}.name"), &index.name)?;
-        let path = field_path(&format!("{path}.fieldPath"), &index.field_path, of, projection)?;
+        let path =
+            field_path(&format!("{path}.fieldPath"), &index.field_path, resource, projection)?;
         Ok(IndexDefinition { name, path })
     };
     let checked = indexes.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
@@ -41,7 +42,7 @@ pub(super) fn parse(
 fn field_path(
     path: &str,
     text: &str,
-    of: &GroupResource,
+    resource: &GroupResource,
     projection: Projection,
 ) -> Result<FieldPath, ValidationError> {
     let checked =
@@ -53,7 +54,7 @@ fn field_path(
         }
         // To select by an index, a client writes the value into the request's URL. Secret data must
         // not be in a URL, so only metadata of Secrets can be indexed.
-        Projection::Full(_) if of.is_secrets() => {
+        Projection::Full(_) if resource.is_secrets() => {
             "the payload of secrets is not indexed; index paths must start with metadata."
         }
         Projection::Full(_) => return Ok(checked),

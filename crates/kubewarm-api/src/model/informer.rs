@@ -45,8 +45,9 @@ pub struct InformerKey {
     pub fields: FieldSelector,
     /// Part of each object to request and to store.
     pub projection: Projection,
-    /// For secrets, the target's `secretData`. For other resources always [`SecretDataPolicy::Deny`], so
-    /// that targets with different `secretData` still share an informer.
+    /// For secrets, the target's `secretData`. For other resources always
+    /// [`SecretDataPolicy::Deny`], so that targets with different `secretData` still share an
+    /// informer.
     pub secret_data: SecretDataPolicy,
     /// Identity with which the informer lists and watches.
     pub identity: Identity,
@@ -64,7 +65,8 @@ pub struct ProfileRef {
     pub name: Arc<str>,
 }
 
-/// A profile whose limit on concurrent first lists applies to an informer.
+/// A profile whose limit on concurrent first lists an informer obeys, and the informer's place in
+/// the order of these lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListSlotSettings {
     /// Namespace and name of the profile.
@@ -80,7 +82,7 @@ pub struct ListSlotSettings {
 /// If several profiles declare the informer, it has the settings of the target with the highest
 /// priority. For `max_staleness`, `consistency_check_period` and `namespace_check`, it has the
 /// strictest value of all its profiles. While at least one of these profiles is active, the
-/// settings of paused profiles do not count.
+/// settings of paused profiles do not count, except `on_access_lost`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerSettings {
     /// The profile whose limit on concurrent first lists applies to this informer.
@@ -96,7 +98,8 @@ pub struct InformerSettings {
     /// list.
     pub namespace_check: NamespaceCheckPolicy,
     /// What happens to the store when the informer loses access. If at least one profile of the
-    /// informer has `ServeStale`, kubewarm continues to serve the store.
+    /// informer has `ServeStale`, the informer keeps its store. Clients can then read the store
+    /// only if the profiles that answer the read have `ServeStale` too.
     pub on_access_lost: AccessLossPolicy,
     /// Number of objects and memory of the informer, which count against the limits of its
     /// profiles.
@@ -134,7 +137,6 @@ pub struct InformerSpec {
 impl InformerSpec {
     /// Creates an informer that `profile` declares, with default settings and without consistency
     /// checks and indexes.
-    #[must_use]
     pub fn new(key: InformerKey, profile: ProfileRef) -> Self {
         Self {
             key,
@@ -158,7 +160,6 @@ impl InformerSpec {
 
 impl InformerScope {
     /// The namespace, or `None` for cluster-wide scopes.
-    #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         match self {
             Self::Namespace(name) => Some(name),
@@ -169,7 +170,6 @@ impl InformerScope {
 
 impl Projection {
     /// Whether the store keeps `metadata.managedFields`.
-    #[must_use]
     pub fn managed_fields(self) -> ManagedFieldsPolicy {
         match self {
             Self::Full(fields) | Self::Metadata(fields) => fields,
@@ -180,7 +180,6 @@ impl Projection {
 impl InformerKey {
     /// Creates the key of an informer that kubewarm itself needs. The key has the operator's
     /// identity, no selectors and no access to Secret data.
-    #[must_use]
     pub fn all(resource: Resource, scope: InformerScope, projection: Projection) -> Self {
         Self {
             resource,
@@ -194,24 +193,23 @@ impl InformerKey {
         }
     }
 
-    /// Whether kubewarm itself needs the informer. No profile declares such an informer.
-    #[must_use]
+    /// Whether kubewarm itself needs the informer, for instance to list profiles. No profile
+    /// declares such an informer.
     pub fn is_own(&self) -> bool {
         self.declared_in.is_none()
     }
 
-    /// Whether the store contains whole Secrets. Such a store does not compress the bodies of
-    /// objects, and rejects reads of earlier resource versions.
-    #[must_use]
+    /// Whether the store contains whole Secrets. Such a store rejects reads of earlier resource
+    /// versions. It does not compress the bodies of objects, because a compression dictionary would
+    /// contain parts of Secrets.
     pub fn has_secrets(&self) -> bool {
         self.resource.group_resource().is_secrets()
             && matches!(self.projection, Projection::Full(_))
     }
 
-    /// Whether a target's author chose to drop managedFields. A client that reads such objects and
-    /// applies what it extracts removes its own fields. False for guarded Secrets, whose
-    /// managedFields kubewarm always drops.
-    #[must_use]
+    /// Whether a target's author chose to drop managedFields. kubewarm warns about this choice: a
+    /// client that reads such objects and applies what it extracts removes its own fields. False
+    /// for guarded Secrets, whose managedFields kubewarm always drops.
     pub fn drops_managed_fields(&self) -> bool {
         let is_choice = !self.resource.group_resource().is_secrets()
             || self.secret_data == SecretDataPolicy::Allow;
@@ -221,7 +219,6 @@ impl InformerKey {
     /// Whether the key requests more of Secrets than their metadata without managedFields, but does
     /// not have `secretData: Allow`. managedFields contain the names of the data's keys. kubewarm
     /// never lists or watches with such a key.
-    #[must_use]
     pub fn is_guarded(&self) -> bool {
         self.resource.group_resource().is_secrets()
             && self.secret_data == SecretDataPolicy::Deny

@@ -38,7 +38,7 @@ pub enum LimitKind {
     Memory,
 }
 
-/// A limit that a target exceeded, with the usage at that time.
+/// A limit that a target exceeded, with the usage at that time, for the profile's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitOverrun {
     /// Whether the limit applies to a profile, a namespace or the process.
@@ -49,7 +49,8 @@ pub struct LimitOverrun {
     pub limit: u64,
     /// Usage of the target when the limit was exceeded, in objects or bytes.
     pub reached: u64,
-    /// Usage of all other targets that count against the same limit, in objects or bytes.
+    /// Usage of the targets that continue and count against the same limit, in objects or bytes.
+    /// Further stopped targets do not count.
     pub others: u64,
     /// Number of the target's objects when the limit was exceeded.
     pub objects: u64,
@@ -95,15 +96,13 @@ impl ProfileLimits {
     }
 
     /// Whether `maxObjects` or `maxMemory` is set.
-    #[must_use]
-    pub fn are_set(&self) -> bool {
+    pub fn has_any(&self) -> bool {
         self.max_objects.is_some() || self.max_bytes.is_some()
     }
 }
 
 impl LimitedTarget {
     /// Whether the target's informers are stopped.
-    #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.retry_at.is_some()
     }
@@ -111,7 +110,6 @@ impl LimitedTarget {
 
 impl LimitKind {
     /// The `reason` of the condition `WithinLimits` if a limit of this kind is exceeded.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Objects => "ObjectsExceeded",
@@ -120,7 +118,6 @@ impl LimitKind {
     }
 
     /// Formats a number of objects or bytes for messages: `10000 objects` or `200Mi`.
-    #[must_use]
     pub fn amount(self, count: u64) -> String {
         match self {
             Self::Objects => format!("{count} objects"),
@@ -134,7 +131,8 @@ impl fmt::Display for LimitOverrun {
     /// others, 100 objects allowed`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { measure, limit, reached, others, .. } = self;
-        let [reached, others, limit] = [reached, others, limit].map(|it| measure.amount(*it));
+        let [reached, others, limit] =
+            [reached, others, limit].map(|number| measure.amount(*number));
         write!(f, "{reached} in addition to {others} of others, {limit} allowed")
     }
 }

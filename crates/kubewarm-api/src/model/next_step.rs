@@ -1,18 +1,16 @@
-//! Appends a command to a message about a missing permission, and removes this command again. The
-//! command prints the RBAC objects to apply.
+//! Appends a command to a message about a missing permission, and removes this command again for
+//! outputs that need only the permission. The command prints the RBAC objects to apply.
 
 /// Text between the message about a missing permission and the command.
 const SEPARATOR: &str = "; run `";
 
 /// Appends `command` to the message `permission` about a missing permission.
-#[must_use]
 pub fn with_next_step(permission: &str, command: &str) -> String {
     format!("{permission}{SEPARATOR}{command}`")
 }
 
 /// Returns `message` without the command that [`with_next_step`] appended, and without all text
 /// after the command.
-#[must_use]
 pub fn without_next_step(message: &str) -> &str {
     message.split_once(SEPARATOR).map_or(message, |(permission, _)| permission)
 }

@@ -15,9 +15,8 @@ pub struct ObjectKey {
 
 /// Compares two namespaces by their order in a list: `team-a` precedes `team`, because `-` sorts
 /// before the `/` after `team`.
-#[must_use]
-pub fn namespace_order(one: &str, other: &str) -> Ordering {
-    one.bytes().chain(once(b'/')).cmp(other.bytes().chain(once(b'/')))
+pub fn namespace_order(left: &str, right: &str) -> Ordering {
+    left.bytes().chain(once(b'/')).cmp(right.bytes().chain(once(b'/')))
 }
 
 impl Ord for ObjectKey {
@@ -70,9 +69,9 @@ pub struct DecodedObject<'a> {
     pub uid: Uid,
     /// `metadata.resourceVersion`; `None` if the API server sends no version.
     pub version: Option<ResourceVersion>,
-    /// The object, or only its `metadata` if the informer stores only metadata, in the
-    /// encoding of the last `Delta::Encoding`. `apiVersion` and `kind` are removed, and by default
-    /// `metadata.managedFields`. All other bytes are as the API server sent them.
+    /// The object, or only its `metadata` if the informer stores only metadata, in the encoding of
+    /// the last `Delta::Encoding`. It lacks `apiVersion` and `kind`, and `metadata.managedFields`
+    /// if the informer drops them. All other bytes are as the API server sent them.
     pub body: &'a [u8],
 }
 
@@ -111,8 +110,8 @@ pub struct ObjectIdentity<'a> {
     pub version: Option<ResourceVersion>,
 }
 
-/// Whether the bytes of an object in a new list can differ from the stored bytes although the
-/// object's resource version is unchanged.
+/// Whether an object in a list can have other bytes than the stored object with the same resource
+/// version. The store then must replace the stored object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacePolicy {
     /// An object whose resource version is unchanged has unchanged bytes. The store does not
@@ -143,6 +142,10 @@ pub enum Delta<'a> {
     /// The object was created or changed, or a list contains the object. The value is the object as
     /// the API server sent it.
     Upsert(DecodedObject<'a>),
+    /// A watch sent the object as created or changed. The store applies it like `Upsert`, with one
+    /// exception: if the event is not newer than the store and the store lacks the object, the
+    /// store does not add the object, because it can be deleted ([`DeltaOutcome::OutOfOrder`]).
+    WatchEvent(DecodedObject<'a>),
     /// The object is deleted.
     Remove(Tombstone<'a>),
     /// The API server sent an object that the store cannot keep. So the store lacks this object and
@@ -152,8 +155,9 @@ pub enum Delta<'a> {
     ListDone(ResourceVersion),
     /// A bookmark: the watch has sent every change up to this resource version.
     Progress(ResourceVersion),
-    /// A list of metadata at this resource version has the stored objects. Objects that were created and deleted in
-    /// between are unknown.
+    /// A list of metadata at this resource version contains exactly the stored objects, so the
+    /// store is current at this version without a new list. Objects that were created and deleted
+    /// in between are unknown, so the event log is incomplete.
     Equal(ResourceVersion),
     /// The stored objects are no longer valid. The store drops all objects and its resource
     /// version.
@@ -180,6 +184,14 @@ pub enum DeltaOutcome {
     /// The store did not apply the event. The event is older than the stored object, or it deletes
     /// an object that the store does not have.
     Outdated,
+    /// The event of a watch is not newer than the store's version, which does not change. If the
+    /// event creates or changes an object, the store now has this state of the object or a newer
+    /// one. If the event deletes an object, the store lacks the object or has a newer one.
+    Replayed,
+    /// The store did not apply the event of a watch, because the event is not newer than the
+    /// store's version although the store lacks the object. Either the event arrived out of order,
+    /// or the object was deleted after this version.
+    OutOfOrder,
     /// The event concerns no single object: it is the start of a list, a bookmark, a purge or an
     /// arrival time.
     Noted,
@@ -199,13 +211,11 @@ pub trait DeltaSink: Send + 'static {
 
 impl Uid {
     /// Parses the UID as the API server wrote it. Every text is a valid UID, even the empty string.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         Self(parse_uuid(text.as_bytes()).map_or_else(|| UidRepr::Text(text.into()), UidRepr::Uuid))
     }
 
     /// Returns the 16 bytes of the UID if it is a lower-case UUID.
-    #[must_use]
     pub fn as_uuid(&self) -> Option<[u8; 16]> {
         match self.0 {
             UidRepr::Uuid(bytes) => Some(bytes),

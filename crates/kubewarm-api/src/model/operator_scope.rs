@@ -29,25 +29,24 @@ impl OperatorScope {
     /// Returns a [`Refusal`] if the target would read namespaces other than the profile's own with
     /// the operator's permissions. Returns `None` if the profile is in the operator namespace or
     /// names a ServiceAccount.
-    #[must_use]
     pub fn scope_refusal(
         &self,
         profile: &ValidatedProfile,
         target: &ValidatedTarget,
     ) -> Option<Refusal> {
-        let (own, operator) = (&profile.profile.namespace, &self.namespace);
+        let (namespace, operator) = (&profile.profile.namespace, &self.namespace);
         let is_own_namespace = match &target.scope {
             TargetScope::OwnNamespace => true,
-            TargetScope::Namespaces(names) => names.iter().all(|name| name == own),
+            TargetScope::Namespaces(names) => names.iter().all(|name| name == namespace),
             TargetScope::NamespaceSelector(_)
             | TargetScope::AllNamespaces
             | TargetScope::Cluster => false,
         };
-        if is_own_namespace || own == operator || profile.service_account.is_some() {
+        if is_own_namespace || namespace == operator || profile.service_account.is_some() {
             return None;
         }
         let message = format!(
-            "targets[{}].scope: a profile in namespace {own:?} may only name that namespace; use \
+            "targets[{}].scope: a profile in namespace {namespace:?} may only name that namespace; use \
              type OwnNamespace, have a ServiceAccount read by spec.serviceAccountName, or move the \
              profile to namespace {operator:?}",
             target.name
@@ -59,7 +58,6 @@ impl OperatorScope {
 impl WatchedNamespaces {
     /// Creates the set of watched namespaces from `names`. If `names` is empty, the set contains
     /// all namespaces.
-    #[must_use]
     pub fn of(names: &[String]) -> Self {
         if names.is_empty() {
             return Self::Everywhere;
@@ -68,7 +66,6 @@ impl WatchedNamespaces {
     }
 
     /// Whether the operator runs the profiles of this namespace.
-    #[must_use]
     pub fn includes(&self, namespace: &str) -> bool {
         match self {
             Self::Everywhere => true,
@@ -79,7 +76,6 @@ impl WatchedNamespaces {
     /// Returns a [`Refusal`] if the target's scope needs a ClusterRole, but the operator has only
     /// Roles. Returns `None` if the profile names a ServiceAccount, because kubewarm then reads
     /// with the ServiceAccount's permissions.
-    #[must_use]
     pub fn refusal(&self, profile: &ValidatedProfile, target: &ValidatedTarget) -> Option<Refusal> {
         let scope = match (self, &target.scope) {
             (Self::Everywhere, _)

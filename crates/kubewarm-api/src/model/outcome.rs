@@ -17,7 +17,6 @@ pub enum MetricOutcome {
 impl MetricOutcome {
     /// Returns the outcome of a response with the HTTP status `code`. 404 and 410 are successes:
     /// kubewarm found that the object or the resource version does not exist.
-    #[must_use]
     pub const fn of_status(code: u16) -> Self {
         match code {
             0..=399 | 404 | 410 => Self::Success,

@@ -61,26 +61,32 @@ impl ValidatedProfile {
     pub fn parse(profile: &v1alpha1::CacheProfile) -> Result<Self, ValidationError> {
         let v1alpha1::CacheProfileSpec { targets, warmup, freshness, reads, .. } = &profile.spec;
         counted("spec.targets", targets.len(), 1..=MAX_TARGETS)?;
-        distinct("spec.targets", ".name", targets.iter().map(|it| (&it.name, &*it.name)))?;
+        distinct(
+            "spec.targets",
+            ".name",
+            targets.iter().map(|target| (&target.name, &*target.name)),
+        )?;
         let scope = target::scope("spec.scope", &profile.spec.scope)?;
         let parse =
             |(at, target)| ValidatedTarget::parse(&format!("spec.targets[{at}]"), target, &scope);
         let account = profile.spec.service_account_name.as_deref();
         let (deadline, lists) = (warmup.deadline_seconds, warmup.max_concurrent_lists);
-        let check_period = freshness.consistency_check_period_seconds.map(|found| {
-            seconds("spec.freshness.consistencyCheckPeriodSeconds", found, 1..=86_400)
+        let check_period = freshness.consistency_check_period_seconds.map(|period| {
+            seconds("spec.freshness.consistencyCheckPeriodSeconds", period, 1..=86_400)
         });
         Ok(Self {
             profile: profile_ref(&profile.metadata)?,
             uid: profile.metadata.uid.as_deref().unwrap_or_default().into(),
             generation: profile.metadata.generation.unwrap_or_default(),
             service_account: account
-                .map(|it| named("spec.serviceAccountName", it, is_dns_subdomain, "cache-reader"))
+                .map(|name| {
+                    named("spec.serviceAccountName", name, is_dns_subdomain, "cache-reader")
+                })
                 .transpose()?,
             mode: profile.spec.mode,
             targets: targets.iter().enumerate().map(parse).collect::<Result<_, _>>()?,
             warmup_deadline: deadline
-                .map(|found| seconds("spec.warmup.deadlineSeconds", found, 1..=86_400))
+                .map(|deadline| seconds("spec.warmup.deadlineSeconds", deadline, 1..=86_400))
                 .transpose()?,
             max_concurrent_lists: in_range("spec.warmup.maxConcurrentLists", lists, 1..=64)?,
             max_staleness: seconds(
@@ -96,7 +102,6 @@ impl ValidatedProfile {
     }
 
     /// Returns the identity with which kubewarm reads from the API server for this profile.
-    #[must_use]
     pub fn identity(&self) -> Identity {
         match &self.service_account {
             None => Identity::Operator,
@@ -146,10 +151,10 @@ fn named(
 
 fn seconds(
     path: &str,
-    found: i32,
+    number: i32,
     range: RangeInclusive<i32>,
 ) -> Result<Duration, ValidationError> {
-    in_range(path, found, range).map(Duration::from_secs)
+    in_range(path, number, range).map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -178,7 +183,7 @@ mod tests {
         assert_eq!(profile.on_access_lost, AccessLossPolicy::Reject);
         assert_eq!((profile.warmup_deadline, profile.max_concurrent_lists), (None, 4));
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
-        assert_eq!((&*target.name, &*target.of.to_string()), ("pods", "pods"));
+        assert_eq!((&*target.name, &*target.resource.to_string()), ("pods", "pods"));
         assert_eq!((target.priority, target.requirement), (500, TargetRequirement::Required));
         assert_eq!(target.scope, TargetScope::OwnNamespace);
         assert_eq!(target.projection, Projection::Full(ManagedFieldsPolicy::Keep));
@@ -206,7 +211,7 @@ mod tests {
         assert_eq!(profile.max_staleness, Duration::from_secs(30));
         assert_eq!(profile.on_access_lost, AccessLossPolicy::ServeStale);
         let [target] = profile.targets.as_slice() else { panic!("{profile:?}") };
-        assert_eq!(target.of.to_string(), "deployments.apps");
+        assert_eq!(target.resource.to_string(), "deployments.apps");
         assert_eq!(target.version.as_deref(), Some("v1"));
         let names = ["a", "b"].map(Arc::from).into();
         assert_eq!(target.scope, TargetScope::Namespaces(names));
@@ -245,8 +250,8 @@ mod tests {
         )
         .unwrap();
         let scopes: Vec<_> = profile.targets.iter().map(|target| target.scope.clone()).collect();
-        let named = TargetScope::Namespaces(["a", "b"].map(Arc::from).into());
-        assert_eq!(scopes, [named, TargetScope::Cluster]);
+        let namespaces = TargetScope::Namespaces(["a", "b"].map(Arc::from).into());
+        assert_eq!(scopes, [namespaces, TargetScope::Cluster]);
 
         let error = parse(
             "{scope: {type: Namespaces}, targets: [{name: nodes, resource: nodes,
@@ -280,17 +285,17 @@ mod tests {
         let profile =
             |reads| parse(&format!("{{reads: {reads}, targets: [{{name: a, resource: a}}]}}"));
         let terms = |reads| profile(reads).unwrap().reads;
-        let of = |consistency, seconds| ReadPolicy {
+        let policy = |consistency, seconds| ReadPolicy {
             consistency,
             cold_read_timeout: Duration::from_secs(seconds),
         };
-        assert_eq!(terms("{}"), of(ReadConsistency::Bounded, 5));
+        assert_eq!(terms("{}"), policy(ReadConsistency::Bounded, 5));
         assert_eq!(
             terms("{consistency: Strict, coldReadTimeoutSeconds: 60}"),
-            of(ReadConsistency::Strict, 60)
+            policy(ReadConsistency::Strict, 60)
         );
         let reject = "{consistency: Eventual, coldReadTimeoutSeconds: 0}";
-        assert_eq!(terms(reject), of(ReadConsistency::Eventual, 0));
+        assert_eq!(terms(reject), policy(ReadConsistency::Eventual, 0));
         let error = profile("{coldReadTimeoutSeconds: 61}").unwrap_err().to_string();
         assert!(error.starts_with("spec.reads.coldReadTimeoutSeconds"), "{error}");
     }

@@ -4,7 +4,6 @@
 ///
 /// Returns `None` for text that Kubernetes rejects, for negative quantities, and for quantities
 /// above `u64::MAX`.
-#[must_use]
 pub fn parse_quantity(text: &str) -> Option<u64> {
     let (is_negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

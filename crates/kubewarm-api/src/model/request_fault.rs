@@ -83,7 +83,6 @@ pub enum Verb {
 
 impl Verb {
     /// The verb in lower case, as in RBAC rules.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -105,7 +104,6 @@ impl RequestFault {
     /// This function escapes control characters in `message`, and cuts the message to 400 bytes.
     /// The message must come from a `Status`, a transport error or kubewarm. Text from the body of
     /// an object can contain a Secret, so it must not be in the message.
-    #[must_use]
     pub fn new(reason: FaultReason, message: impl Into<String>) -> Self {
         let message: String = message.into();
         let mut message = escape(&message).into_owned();
@@ -118,44 +116,37 @@ impl RequestFault {
     }
 
     /// Creates the fault for a request whose task in kubewarm panicked, which is a bug.
-    #[must_use]
     pub fn task_panicked() -> Self {
         Self::new(FaultReason::Internal, "the task that sent the request panicked")
     }
 
     /// Sets the HTTP status code.
-    #[must_use]
     pub fn with_code(self, code: u16) -> Self {
         Self { code: Some(code), ..self }
     }
 
     /// Sets the value of the response header `Retry-After`.
-    #[must_use]
     pub fn with_retry_after(self, retry_after: Option<Duration>) -> Self {
         Self { retry_after, ..self }
     }
 
     /// The cause of the failure.
-    #[must_use]
     pub fn reason(&self) -> FaultReason {
         self.reason
     }
 
     /// The escaped message: the API server's message if the API server sent one, otherwise
     /// kubewarm's message.
-    #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
     /// The value of the response header `Retry-After`.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
     /// The HTTP status of the response, or the `code` of a `Status` that a watch event contained.
-    #[must_use]
     pub fn code(&self) -> Option<u16> {
         self.code
     }
@@ -165,7 +156,6 @@ impl FaultReason {
     /// Whether the request failed because its identity has no access: the API server rejects the
     /// identity, or kubewarm gets no token for it. kubewarm then stops serving the objects that it
     /// read with this identity, unless an access check confirms access.
-    #[must_use]
     pub const fn is_access_denied(self) -> bool {
         matches!(
             self,
@@ -177,7 +167,6 @@ impl FaultReason {
     }
 
     /// The cause as a stable word in `CamelCase`, for condition reasons and metric labels.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -79,8 +79,9 @@ pub struct TargetInformers {
     /// The target's resource, as API discovery described it when kubewarm determined these
     /// informers.
     pub kind: ResourceInfo,
-    /// The informers from which clients read now. After an edit, these are the informers of the
-    /// earlier spec until all informers of the new spec are warm.
+    /// The informers from which clients read now. After an edit of the profile, these are the
+    /// informers of the earlier spec until all informers of the new spec are warm, so that reads
+    /// continue.
     pub informers: Arc<[InformerSpec]>,
 }
 
@@ -153,14 +154,14 @@ pub struct ResolvedProfile {
     /// Value of `spec.limits`.
     pub limits: ProfileLimits,
     /// Time at which kubewarm accepted the profile's spec, measured from the start of the process.
-    /// Zero if an earlier process accepted the spec.
+    /// The warm-up deadline counts from this time. Zero if an earlier process accepted the spec.
     pub accepted_at: Duration,
 }
 
 impl ResolvedProfile {
-    /// Creates a value from the validated `profile` and its looked-up `targets`. Sets `accepted_at`
-    /// to zero (the start of the process), and `authors` to `Unknown`.
-    #[must_use]
+    /// Creates the resolved form of `profile` with its looked-up `targets`. Only the caller knows
+    /// when the spec was accepted, and whether an admission policy restricts the authors of
+    /// profiles. So `accepted_at` is zero and `authors` is `Unknown` until the caller sets them.
     pub fn of(profile: &ValidatedProfile, targets: Vec<ResolvedTarget>) -> Self {
         Self {
             profile: profile.profile.clone(),
@@ -180,8 +181,8 @@ impl ResolvedProfile {
         }
     }
 
-    /// A profile without targets, with the default settings.
-    #[must_use]
+    /// A profile without targets, with the default settings. It is the resolved form of a profile
+    /// without a valid generation.
     pub fn without_targets(profile: ProfileRef, uid: Arc<str>, generation: i64) -> Self {
         Self {
             profile,
@@ -200,12 +201,18 @@ impl ResolvedProfile {
             accepted_at: Duration::ZERO,
         }
     }
+
+    /// Iterates over the targets that run informers: none in mode `Plan`, else the targets that no
+    /// limit has stopped.
+    pub fn running_targets(&self) -> impl Iterator<Item = &ResolvedTarget> {
+        let targets = if self.mode == ProfileMode::Plan { &[][..] } else { &self.targets };
+        targets.iter().filter(|target| !target.is_stopped())
+    }
 }
 
 impl TargetInformers {
-    /// Whether `self.informers` and `informers` have equal informer keys in the same order. The
-    /// settings of these informers can differ.
-    #[must_use]
+    /// Whether `self.informers` and `informers` have equal informer keys in the same order, so that
+    /// clients read from the same stores. The settings of these informers can differ.
     pub fn is_of(&self, informers: &[InformerSpec]) -> bool {
         self.informers
             .iter()
@@ -221,15 +228,20 @@ impl ResolvedTarget {
         self.informers.iter().chain(&self.namespaces)
     }
 
+    /// Iterates over the target's previous informers, whose stores serve reads until the new
+    /// informers are synced.
+    pub fn serving_informers(&self) -> impl Iterator<Item = &InformerSpec> {
+        self.serving.iter().flat_map(|serving| &*serving.informers)
+    }
+
     /// Whether an exceeded limit stops the target's informers.
-    #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.limited.is_some_and(|limited| limited.is_stopped())
     }
 }
 
-/// Whether two lists of targets have the same names and the same informers, in the same order.
-#[must_use]
+/// Whether two lists of targets have the same names and the same informers, in the same order. If
+/// so, results such as a forecast stay valid.
 pub fn has_same_informers<'a>(
     targets: impl IntoIterator<Item = &'a ResolvedTarget>,
     others: impl IntoIterator<Item = &'a ResolvedTarget>,
@@ -241,7 +253,6 @@ pub fn has_same_informers<'a>(
 
 impl Refusal {
     /// Creates a refusal with a message for the author of the profile.
-    #[must_use]
     pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
@@ -249,14 +260,12 @@ impl Refusal {
 
 impl RefusalReason {
     /// The value of `reason` in the condition `Accepted`, such as `InvalidSpec`.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
     /// Whether only an edit of the profile can resolve the refusal. If so, kubewarm sets the
     /// condition `Stalled` to `True`.
-    #[must_use]
     pub const fn is_author_error(self) -> bool {
         !matches!(
             self,

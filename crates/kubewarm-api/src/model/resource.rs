@@ -13,7 +13,7 @@ pub struct GroupResource {
 /// Group, version and plural name of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
-    of: GroupResource,
+    group_resource: GroupResource,
     version: Arc<str>,
 }
 
@@ -25,7 +25,7 @@ pub struct ResourceInfo {
     /// Kind of one object, such as `Deployment`.
     pub kind: Arc<str>,
     /// Whether the resource is namespaced.
-    pub namespaced: bool,
+    pub is_namespaced: bool,
     /// Verbs that the API server supports for the resource, sorted.
     pub verbs: Arc<[Arc<str>]>,
     /// Singular name in lower case; empty if discovery reports no singular name.
@@ -66,66 +66,58 @@ impl GroupResource {
     }
 
     /// The API group; empty for the core group.
-    #[must_use]
     pub fn group(&self) -> &str {
         &self.group
     }
 
     /// The plural name, such as `deployments`.
-    #[must_use]
     pub fn resource(&self) -> &str {
         &self.resource
     }
 
     /// Whether this is the resource `secrets` of the core group.
-    #[must_use]
     pub fn is_secrets(&self) -> bool {
         self.group.is_empty() && &*self.resource == "secrets"
     }
 }
 
 impl Resource {
-    /// Adds `version` to `of`. The version must be a DNS label of at most 63 bytes.
+    /// Adds `version` to `group_resource`. The version must be a DNS label of at most 63 bytes.
     ///
     /// # Errors
     ///
     /// [`ValidationError`] if the version is not a DNS label. The error's `part` is `version`.
-    pub fn new(of: GroupResource, version: &str) -> Result<Self, ValidationError> {
+    pub fn new(group_resource: GroupResource, version: &str) -> Result<Self, ValidationError> {
         if !is_dns_label(version) {
             return Err(ValidationError::part(
                 "version",
                 format!("version {version:?} is not a DNS label such as \"v1\""),
             ));
         }
-        Ok(Self { of, version: version.into() })
+        Ok(Self { group_resource, version: version.into() })
     }
 
     /// The resource without its version.
-    #[must_use]
     pub fn group_resource(&self) -> &GroupResource {
-        &self.of
+        &self.group_resource
     }
 
     /// The API group; empty for the core group.
-    #[must_use]
     pub fn group(&self) -> &str {
-        self.of.group()
+        self.group_resource.group()
     }
 
     /// The API version, such as `v1`.
-    #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
     /// The plural name, such as `deployments`.
-    #[must_use]
     pub fn resource(&self) -> &str {
-        self.of.resource()
+        self.group_resource.resource()
     }
 
     /// The `apiVersion` of an object, such as `v1` or `apps/v1`.
-    #[must_use]
     pub fn api_version(&self) -> String {
         match self.group() {
             "" => self.version().to_owned(),
@@ -134,7 +126,6 @@ impl Resource {
     }
 
     /// The URL path of the group and version, such as `/api/v1` or `/apis/apps/v1`.
-    #[must_use]
     pub fn api_path(&self) -> String {
         if self.group().is_empty() {
             format!("/api/{}", self.version)
@@ -147,12 +138,11 @@ impl Resource {
 impl ResourceInfo {
     /// Creates the description of a namespaced resource. Verbs, singular name, short names and
     /// categories are empty.
-    #[must_use]
     pub fn new(resource: Resource, kind: &str) -> Self {
         Self {
             resource,
             kind: kind.into(),
-            namespaced: true,
+            is_namespaced: true,
             verbs: Arc::default(),
             singular: Arc::default(),
             short_names: Arc::default(),
@@ -162,12 +152,11 @@ impl ResourceInfo {
 
     /// Whether `name` is the resource's plural name, singular name, kind or one of its short names.
     /// Upper and lower case count as equal.
-    #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         [self.resource.resource(), &self.kind, &self.singular]
             .into_iter()
             .chain(self.short_names.iter().map(AsRef::as_ref))
-            .any(|own| own.eq_ignore_ascii_case(name))
+            .any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
@@ -193,7 +182,6 @@ impl fmt::Display for Resource {
 }
 
 /// Whether `text` is an RFC 1123 label: 1 to 63 lower-case letters, digits and inner hyphens.
-#[must_use]
 pub fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=63).contains(&text.len())
@@ -203,7 +191,6 @@ pub fn is_dns_label(text: &str) -> bool {
 }
 
 /// Whether `text` is an RFC 1123 subdomain: labels joined by dots, at most 253 bytes.
-#[must_use]
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }

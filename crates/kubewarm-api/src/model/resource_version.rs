@@ -22,22 +22,20 @@ enum VersionRepr {
 impl ResourceVersion {
     /// Parses a version as the API server wrote it. Returns `None` for the empty string, which
     /// means that there is no version.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return None;
         }
         // Rust parses `+1` and `01` as the number 1. Such versions are stored as text, so that
         // kubewarm writes them unchanged.
-        let canonical = is_decimal(text) && (text == "0" || !text.starts_with('0'));
+        let is_canonical = is_decimal(text) && (text == "0" || !text.starts_with('0'));
         Some(Self(match text.parse() {
-            Ok(number) if canonical => VersionRepr::Number(number),
+            Ok(number) if is_canonical => VersionRepr::Number(number),
             _ => VersionRepr::Text(text.into()),
         }))
     }
 
     /// Returns the version as a number, if it is decimal, below 2^64 and without leading zeros.
-    #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         match self.0 {
             VersionRepr::Number(number) => Some(number),
@@ -46,13 +44,11 @@ impl ResourceVersion {
     }
 
     /// Whether the version is not a decimal number. Such a version has no order.
-    #[must_use]
     pub fn is_opaque(&self) -> bool {
         matches!(&self.0, VersionRepr::Text(text) if !is_decimal(text))
     }
 
     /// Whether `self` is older than `other`; `false` if one of the versions is not decimal.
-    #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.partial_cmp(other) == Some(Ordering::Less)
     }

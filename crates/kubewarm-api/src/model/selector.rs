@@ -71,13 +71,11 @@ impl LabelRequirement {
     }
 
     /// The label's key.
-    #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
     /// How the label's value is compared with `values`.
-    #[must_use]
     pub fn operator(&self) -> LabelSelectorOperator {
         self.operator
     }
@@ -89,7 +87,6 @@ impl LabelRequirement {
 
     /// Whether the requirement matches an object whose label has this value. `None`: the object
     /// does not have the label.
-    #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         let listed = value.is_some_and(|value| self.values.contains(value));
         match self.operator {
@@ -116,14 +113,12 @@ impl NumericLabelRequirement {
     }
 
     /// The label's key.
-    #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
     /// Whether the comparison matches an object whose label has this value. The comparison does not
     /// match an object without the label, or with a value that is not an `i64`.
-    #[must_use]
     pub fn matches(&self, value: Option<&str>) -> bool {
         let number = value.and_then(|value| value.parse::<i64>().ok());
         number.is_some_and(|number| number.cmp(&self.bound) == self.order)
@@ -133,7 +128,6 @@ impl NumericLabelRequirement {
 impl LabelSelector {
     /// Creates a selector that matches objects with all `requirements`. Duplicate requirements are
     /// removed.
-    #[must_use]
     pub fn new(requirements: impl IntoIterator<Item = LabelRequirement>) -> Self {
         Self {
             requirements: requirements.into_iter().collect(),
@@ -142,7 +136,6 @@ impl LabelSelector {
     }
 
     /// Replaces the selector's numeric comparisons by `comparisons`. Duplicates are removed.
-    #[must_use]
     pub fn with_comparisons(
         self,
         comparisons: impl IntoIterator<Item = NumericLabelRequirement>,
@@ -151,7 +144,6 @@ impl LabelSelector {
     }
 
     /// Whether the selector matches every object.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty() && self.comparisons.is_empty()
     }
@@ -251,10 +243,10 @@ mod tests {
         let b =
             LabelRequirement::new("app", LabelSelectorOperator::In, ["api", "web", "api"]).unwrap();
         let tier = LabelRequirement::new("x.io/tier", LabelSelectorOperator::Exists, []).unwrap();
-        let one = LabelSelector::new([a, tier.clone()]);
+        let first = LabelSelector::new([a, tier.clone()]);
         let other = LabelSelector::new([tier, b]);
-        assert_eq!(one, other);
-        assert_eq!(one.to_string(), "app in (api,web),x.io/tier");
+        assert_eq!(first, other);
+        assert_eq!(first.to_string(), "app in (api,web),x.io/tier");
     }
 
     #[test]

@@ -19,7 +19,6 @@ pub enum Subject {
 impl Subject {
     /// Parses the user name in a `SelfSubjectReview`. The name
     /// `system:serviceaccount:<namespace>:<name>` is a ServiceAccount, every other name is a user.
-    #[must_use]
     pub fn from_username(username: &str) -> Self {
         username
             .strip_prefix("system:serviceaccount:")

@@ -27,7 +27,7 @@ pub struct ValidatedTarget {
     /// Name of the target: a DNS label, unique within the profile.
     pub name: Arc<str>,
     /// Resource to list and watch.
-    pub of: GroupResource,
+    pub resource: GroupResource,
     /// API version. `None`: the version that the API server prefers.
     pub version: Option<Arc<str>>,
     /// Namespaces to list and watch.
@@ -37,8 +37,9 @@ pub struct ValidatedTarget {
     /// Order of first lists within the profile, 0 to 1000. Targets with higher values are listed
     /// first.
     pub priority: u16,
-    /// For secrets, the target's `secretData`. For other resources always [`SecretDataPolicy::Deny`], so
-    /// that targets with different `secretData` still share an informer.
+    /// For secrets, the target's `secretData`. For other resources always
+    /// [`SecretDataPolicy::Deny`], so that targets with different `secretData` still share an
+    /// informer.
     pub secret_data: SecretDataPolicy,
     /// Query parameter `labelSelector` of the target's list and watch requests, at most 4 KiB.
     pub labels: LabelSelector,
@@ -71,12 +72,11 @@ pub enum TargetScope {
 
 impl TargetScope {
     /// Returns the scope of each informer that the target needs if its profile is in namespace
-    /// `own`. Returns `None` for a namespace selector, because only the cluster shows which
+    /// `namespace`. Returns `None` for a namespace selector, because only the cluster shows which
     /// namespaces match.
-    #[must_use]
-    pub fn informer_scopes(&self, own: &Arc<str>) -> Option<Vec<InformerScope>> {
+    pub fn informer_scopes(&self, namespace: &Arc<str>) -> Option<Vec<InformerScope>> {
         Some(match self {
-            Self::OwnNamespace => vec![InformerScope::Namespace(Arc::clone(own))],
+            Self::OwnNamespace => vec![InformerScope::Namespace(Arc::clone(namespace))],
             Self::Namespaces(names) => {
                 names.iter().cloned().map(InformerScope::Namespace).collect()
             }
@@ -96,9 +96,9 @@ impl ValidatedTarget {
     ) -> Result<Self, ValidationError> {
         let at = |field: &str| format!("{path}.{field}");
         let name = label(&at("name"), &target.name)?;
-        let (of, version) = resource(path, target)?;
+        let (resource, version) = resource(path, target)?;
         let scope = match &target.scope {
-            Some(own) => scope(&at("scope"), own)?,
+            Some(own_scope) => scope(&at("scope"), own_scope)?,
             None => default_scope.clone(),
         };
         let priority = in_range(&at("priority"), target.priority, 0..=1000)?;
@@ -108,8 +108,9 @@ impl ValidatedTarget {
         let fields = target.field_selector.as_ref();
         let fields = fields.map(|selector| field_selector(&at("fieldSelector"), selector));
         let fields = fields.transpose()?.unwrap_or_default();
-        let secret_data = if of.is_secrets() { target.secret_data } else { SecretDataPolicy::Deny };
-        let is_guarded = of.is_secrets() && secret_data == SecretDataPolicy::Deny;
+        let secret_data =
+            if resource.is_secrets() { target.secret_data } else { SecretDataPolicy::Deny };
+        let is_guarded = resource.is_secrets() && secret_data == SecretDataPolicy::Deny;
         // The managedFields of a Secret contain the names of its data's keys.
         let managed_fields =
             if is_guarded { ManagedFieldsPolicy::Drop } else { target.projection.managed_fields };
@@ -123,11 +124,11 @@ impl ValidatedTarget {
                  projection.type to Metadata, or secretData to Allow"
             )));
         }
-        let indexes = index::parse(&at("indexes"), &target.indexes, &of, projection)?;
+        let indexes = index::parse(&at("indexes"), &target.indexes, &resource, projection)?;
         let requirement = target.requirement;
         Ok(Self {
             name,
-            of,
+            resource,
             version,
             scope,
             requirement,
@@ -156,10 +157,11 @@ fn resource(
     let at = |error: ValidationError| {
         ValidationError::malformed(&format!("{path}.{}", error.part), error)
     };
-    let of = GroupResource::new(&target.group, &target.resource).map_err(at)?;
-    let version = target.version.as_ref().map(|version| Resource::new(of.clone(), version));
-    let version = version.transpose().map_err(at)?.map(|it| it.version().into());
-    Ok((of, version))
+    let group_resource = GroupResource::new(&target.group, &target.resource).map_err(at)?;
+    let version =
+        target.version.as_ref().map(|version| Resource::new(group_resource.clone(), version));
+    let version = version.transpose().map_err(at)?.map(|versioned| versioned.version().into());
+    Ok((group_resource, version))
 }
 
 pub(super) fn scope(
@@ -243,11 +245,11 @@ fn field_selector(path: &str, text: &str) -> Result<FieldSelector, ValidationErr
 
 /// Rejects a label selector that needs more than `MAX_LABEL_SELECTOR` bytes in a URL.
 fn sendable(path: &str, selector: LabelSelector) -> Result<LabelSelector, ValidationError> {
-    let found = selector.to_string().len();
-    if found <= MAX_LABEL_SELECTOR {
+    let bytes = selector.to_string().len();
+    if bytes <= MAX_LABEL_SELECTOR {
         return Ok(selector);
     }
     Err(ValidationError::new(format!(
-        "{path} comes to {found} bytes in a request; shorten it to at most {MAX_LABEL_SELECTOR}"
+        "{path} comes to {bytes} bytes in a request; shorten it to at most {MAX_LABEL_SELECTOR}"
     )))
 }

@@ -27,29 +27,30 @@ impl ValidationError {
     }
 }
 
-/// Checks that `found` is in `range`, and converts it to `N`. All numbers in `range` must fit into
+/// Checks that `number` is in `range`, and converts it to `N`. All numbers in `range` must fit into
 /// `N`.
 pub(super) fn in_range<N: TryFrom<i32>>(
     path: &str,
-    found: i32,
+    number: i32,
     range: RangeInclusive<i32>,
 ) -> Result<N, ValidationError> {
-    let within = N::try_from(found).ok().filter(|_| range.contains(&found));
+    let within = N::try_from(number).ok().filter(|_| range.contains(&number));
     let (min, max) = range.into_inner();
-    within
-        .ok_or_else(|| ValidationError::new(format!("{path} is {found}; set it to {min} to {max}")))
+    within.ok_or_else(|| {
+        ValidationError::new(format!("{path} is {number}; set it to {min} to {max}"))
+    })
 }
 
 pub(super) fn counted(
     path: &str,
-    found: usize,
+    count: usize,
     range: RangeInclusive<usize>,
 ) -> Result<(), ValidationError> {
-    if range.contains(&found) {
+    if range.contains(&count) {
         return Ok(());
     }
     let (min, max) = range.into_inner();
-    Err(ValidationError::new(format!("{path} has {found} entries; give it {min} to {max}")))
+    Err(ValidationError::new(format!("{path} has {count} entries; give it {min} to {max}")))
 }
 
 pub(super) fn short(path: &str, text: &str, max: usize) -> Result<(), ValidationError> {
@@ -72,7 +73,7 @@ pub(super) fn distinct<'a, K: PartialEq>(
 ) -> Result<(), ValidationError> {
     let mut seen = Vec::new();
     for (at, (key, value)) in entries.into_iter().enumerate() {
-        if let Some(earlier) = seen.iter().position(|it| *it == key) {
+        if let Some(earlier) = seen.iter().position(|other| *other == key) {
             return Err(ValidationError::new(format!(
                 "{path}[{at}]{field}: {value:?} is already in {path}[{earlier}]{field}; rename or remove one"
             )));

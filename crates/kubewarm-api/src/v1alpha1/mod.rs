@@ -19,8 +19,8 @@ pub use self::{
     },
     schema::CONDITION_TYPES,
     status::{
-        CacheProfileStatus, DiscoveryStatus, InformerCounts, LatencyStatus, QuantilesStatus,
-        RelistStatus, ResourceScope, TargetProblem, TargetStatus,
+        CacheProfileStatus, InformerCounts, LatencyStatus, QuantilesStatus, RelistStatus,
+        ResolvedResourceStatus, ResourceScope, TargetProblem, TargetStatus,
     },
     target::{
         IndexSpec, LabelSelectorOperator, LabelSelectorRequirement, LabelSelectorSpec,

@@ -66,7 +66,6 @@ pub enum PlanCertainty {
 
 /// Formats a number of bytes as a quantity in MiB, rounded up: `0` for 0 bytes, `1Mi` for 1 byte to
 /// 1 MiB.
-#[must_use]
 pub fn mebibytes(bytes: u64) -> String {
     match bytes.div_ceil(1 << 20) {
         0 => "0".to_owned(),

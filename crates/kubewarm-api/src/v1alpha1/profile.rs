@@ -7,8 +7,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of entries in `spec.targets`. A program that reads 57 kinds was seen, and a status
-/// with 128 targets fits into etcd's limit on objects.
+/// Maximum number of entries in `spec.targets`. A program that reads 57 kinds was seen, and a
+/// status with 128 targets fits into etcd's limit on objects.
 pub const MAX_TARGETS: usize = 128;
 
 /// Resources to keep warm, and settings for lists, freshness, reads and limits.
@@ -198,10 +198,10 @@ pub struct WarmupSettings {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(inline, transform = schema::for_crd)]
 pub struct FreshnessSettings {
-    /// Staleness limit, in seconds, 10 to 3600. A store is stale if kubewarm last confirmed longer ago that
-    /// it contains all changes. Below 120, kubewarm sends more requests to the API server, and keeps the
-    /// limit only for 10 minutes after a read. `Fresh` is not `True` while a store of the profile is stale.
-    /// Default: 120.
+    /// Staleness limit, in seconds, 10 to 3600. A store is stale if kubewarm last confirmed longer
+    /// ago that it contains all changes. Below 120, kubewarm sends more requests to the API server,
+    /// and keeps the limit only for 10 minutes after a read. `Fresh` is not `True` while a store of
+    /// the profile is stale. Default: 120.
     #[schemars(range(min = 10, max = 3600))]
     pub max_staleness_seconds: i32,
 
@@ -226,8 +226,8 @@ pub struct ReadSettings {
     pub consistency: ReadConsistency,
 
     /// Longest wait of a read for an informer that is not warm, in seconds, 0 to 60. After this
-    /// time, kubewarm returns 429. If stores of several profiles answer a read, the shortest
-    /// timeout applies. Default: 5.
+    /// time, kubewarm returns 429, or 503 if it lacks a permission. If stores of several profiles
+    /// answer a read, the shortest timeout applies. Default: 5.
     #[schemars(range(min = 0, max = 60))]
     pub cold_read_timeout_seconds: i32,
 

@@ -121,7 +121,7 @@ pub struct TargetStatus {
     /// The API server's description of the target's resource, from discovery. Absent while the API
     /// server does not serve the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resolved: Option<DiscoveryStatus>,
+    pub resolved: Option<ResolvedResourceStatus>,
 
     /// Number of the target's informers, by state. An informer is one list and one watch, in one
     /// namespace or across the cluster.
@@ -172,7 +172,7 @@ pub struct TargetProblem {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[schemars(inline, transform = schema::for_crd)]
-pub struct DiscoveryStatus {
+pub struct ResolvedResourceStatus {
     /// API version that kubewarm reads: the version in the spec, or by default the API server's
     /// preferred version.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -254,8 +254,8 @@ pub struct ProjectionSpec {
     pub type_: ProjectionType,
 
     /// Storage of `metadata.managedFields`. `Keep` (the default): stored. `Drop`: not stored, which
-    /// saves memory; a client that reads an object and applies what it extracts then removes its own
-    /// fields. For secrets without `secretData: Allow`, kubewarm stores no managedFields.
+    /// saves memory; a client that reads an object and applies what it extracts then removes its
+    /// own fields. For secrets without `secretData: Allow`, kubewarm stores no managedFields.
     pub managed_fields: ManagedFieldsPolicy,
 }
 

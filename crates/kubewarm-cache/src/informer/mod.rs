@@ -1,12 +1,12 @@
 //! Informers: each lists and watches one resource, fills one store, and reports its state.
 //!
 //! The controller starts and stops informers through `InformerRegistry`. kubewarm's HTTP server for
-//! clients, its metrics and the profile statuses get the state of informers from `InformerReports`.
+//! clients, its metrics and the profile statuses get the state of informers from `InformerHandles`.
 //! `registry.rs` runs one `InformerTask` per informer.
 //!
 //! - `task` lists and watches, and decides what to send next.
-//! - `requests` builds and sends requests, and limits them.
-//! - `upstream` parses the responses.
+//! - `requests` builds and sends requests, and limits them. `kubewarm_wire::upstream` parses the
+//!   responses.
 //! - `report` has the state that statuses, metrics and clients see.
 
 mod plan;
@@ -16,20 +16,20 @@ mod requests;
 mod shared_informer;
 mod task;
 mod timing;
-mod upstream;
 
 pub use self::{
-    plan::{DesiredInformers, InformerPlan, plan},
-    registry::{InformerRegistry, InformerReports, RegistryLimits},
+    plan::{DesiredInformers, InformerChanges, plan},
+    registry::{InformerHandles, InformerRegistry, RegistryLimits},
     report::{
-        AccessLoss, DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport,
-        LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
-        UpstreamEventType, UpstreamWatchEnd,
+        DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport, LatencyQuantiles,
+        ListMethod, RelistReason, RelistReport, UndecodableObject, UpstreamWatchEnd,
         change_notifier::ChangeNotifier,
         metrics::{
             CONSISTENCY_OUTCOMES, InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS,
             RESOURCE_LABELS, ResourceMetrics, code_label,
         },
+        own_requests::{OwnRequests, VerbResults},
+        permission_state::{InformerPermission, PermissionDenial, PermissionState},
     },
     requests::{
         access_check::{AccessCheckResult, AccessDecision},
@@ -40,7 +40,6 @@ pub use self::{
             fetch_sample_page,
         },
     },
-    shared_informer::ListWatchAccess,
     task::consistency_check::ConsistencyResult,
     timing::InformerTiming,
 };

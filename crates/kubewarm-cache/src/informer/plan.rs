@@ -11,7 +11,7 @@ pub type DesiredInformers = BTreeMap<InformerKey, (InformerSpec, ProfileMode)>;
 /// The changes that turn the running informers into the required informers.
 #[derive(Debug, Default)]
 #[must_use = "a plan does nothing until it is applied"]
-pub struct InformerPlan {
+pub struct InformerChanges {
     /// Informers to create or to resume.
     pub start: Vec<InformerSpec>,
     /// Informers to pause. If the informer exists, its store keeps its objects. Otherwise, the
@@ -32,8 +32,8 @@ pub struct InformerPlan {
 pub fn plan(
     desired: &DesiredInformers,
     running: &BTreeMap<InformerKey, ProfileMode>,
-) -> InformerPlan {
-    let mut plan = InformerPlan::default();
+) -> InformerChanges {
+    let mut plan = InformerChanges::default();
     for (key, (spec, mode)) in desired {
         let list = match (mode, running.get(key)) {
             (ProfileMode::Active, Some(ProfileMode::Active))

@@ -1,20 +1,32 @@
 //! Creates, pauses and stops all informers, and runs one task for each informer.
 
 use super::{
-    ChangeNotifier, FreshnessChecker, InformerMetrics, InformerPlan, InformerReport,
-    InformerTiming, ListWatchAccess, RelistReason, Verb,
+    ChangeNotifier, FreshnessChecker, InformerChanges, InformerMetrics, InformerPermission,
+    InformerReport, InformerTiming, OwnRequests, RelistReason, Verb,
+    report::new_results::NewResults,
     requests::{list_method::ListMethodSupport, list_slots::ListSlots},
     shared_informer::SharedInformer,
-    task::{InformerTask, TaskContext, backoff::RetryBackoff, protobuf_support::ProtobufSupport},
+    task::{
+        InformerTask, TaskContext, backoff::RetryBackoff, protobuf_support::ProtobufSupport,
+        session::InformerSession,
+    },
 };
 use crate::store::{StoreCatalog, StoreWriter};
 use futures::FutureExt as _;
 use kubewarm_api::model::{
     DeltaSink, FaultReason, Identity, InformerKey, InformerSpec, ProfileMode, RequestFault,
 };
-use kubewarm_client::{ClientProvider, ExpiringCache, KeyedSemaphore, NamespaceBuckets};
+use kubewarm_client::{
+    ClientProvider, ExpiringCache, KeyedSemaphore, NamespaceBuckets, ServerVersionCache,
+};
 use parking_lot::RwLock;
-use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::task::JoinSet;
 
 /// Limits on the requests of all informers in the process.
@@ -43,18 +55,21 @@ const MAX_PROBES: usize = 128;
 /// a consistency check.
 const MAX_CONSISTENCY_CHECKS: usize = 4;
 
-/// Maximum number of cached rollback checks (consistent reads before an interrupted watch resumes),
-/// and of cached namespace lookups. If the cache drops a result, kubewarm sends one more request.
+/// Maximum number of cached consistent lists of one object, and of cached namespace lookups. If the
+/// cache drops a result, kubewarm sends one more request.
 const MAX_CACHED_RESULTS: u64 = 4_096;
-/// How long rollback checks (consistent reads before an interrupted watch resumes) and namespace
-/// lookups stay cached. An informer accepts only results that were requested after its own watch
-/// broke or its own list was empty. A few seconds would therefore be enough.
+/// How long consistent lists of one object and namespace lookups stay cached, so that informers can
+/// share them. Each informer accepts only a recent result, for example one that was requested after
+/// its own watch broke. A few seconds would therefore be enough.
 const RESULT_TTL: Duration = Duration::from_mins(1);
 
-/// Handle to all informers of the process, with which callers read the reports of informers, and
-/// report lost or confirmed access to informers. Cheap to clone.
+/// Handle to all informers of the process. Callers read reports through it, and the access checker
+/// publishes its decisions. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct InformerReports(Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>);
+pub struct InformerHandles {
+    informers: Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>,
+    new_results: Arc<NewResults>,
+}
 
 /// A function that creates the sink for one informer. The sink receives the informer's deltas and
 /// writes them to the store with the `StoreWriter`.
@@ -66,35 +81,33 @@ pub struct InformerRegistry {
     clients: Arc<dyn ClientProvider>,
     catalog: StoreCatalog,
     make_sink: SinkFactory,
-    informers: InformerReports,
+    informers: InformerHandles,
     tasks: JoinSet<()>,
 }
 
-impl InformerReports {
+impl InformerHandles {
     pub(super) fn informer(&self, key: &InformerKey) -> Option<Arc<SharedInformer>> {
-        self.0.read().get(key).cloned()
+        self.informers.read().get(key).cloned()
     }
 
     fn every(&self) -> Vec<Arc<SharedInformer>> {
-        self.0.read().values().cloned().collect()
+        self.informers.read().values().cloned().collect()
     }
 
     /// Returns the report of one informer. `None` if the registry has no informer for `key`.
-    #[must_use]
     pub fn get(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.report())
     }
 
     /// Returns the report of one informer without the store's size and latencies. Cheap enough to
     /// call for every client request.
-    #[must_use]
     pub fn get_summary(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.get_summary())
     }
 
-    /// Returns the same as [`InformerReports::get_summary`], and records that a client wants to read the
-    /// store. kubewarm keeps a `maxStalenessSeconds` below 2 minutes only for stores that clients read.
-    #[must_use]
+    /// Returns the same as [`InformerHandles::get_summary`], and records that a client wants to
+    /// read the store. kubewarm keeps a `maxStalenessSeconds` below 2 minutes only for stores that
+    /// clients read.
     pub fn get_summary_for_read(&self, key: &InformerKey) -> Option<InformerReport> {
         let informer = self.informer(key)?;
         let is_first = informer.status().record_demand();
@@ -108,43 +121,40 @@ impl InformerReports {
     /// Records the latency of a client's request that kubewarm answered from the informer's store.
     pub fn observe_read(&self, key: &InformerKey, took: Duration) {
         if let Some(informer) = self.informer(key) {
-            informer.status().observe_read(took);
+            informer.observe_read(took);
         }
     }
 
-    /// Returns the results of an informer's own list and watch requests. Cheaper than an
-    /// `InformerReport`.
-    #[must_use]
-    pub fn get_list_watch_access(&self, key: &InformerKey) -> Option<ListWatchAccess> {
-        self.informer(key).map(|informer| informer.get_list_watch_access())
+    /// Returns the results of an informer's own lists and watches.
+    pub fn own_requests(&self, key: &InformerKey) -> Option<OwnRequests> {
+        self.informer(key).map(|informer| informer.own_requests())
     }
 
-    /// Records that an informer lost access to `verb`. The informer's watch ends. From now on,
-    /// clients cannot read its store unless a profile sets `onAccessLost: ServeStale`.
-    ///
-    /// If the API server rejected the informer's identity, the informer purges its store, unless a
-    /// profile sets `onAccessLost: ServeStale`. If kubewarm only failed to confirm access in time
-    /// ([`FaultReason::Unverified`]), the store keeps its objects. If the informer was blocked
-    /// already, the call only updates the reason. An unknown key has no effect.
-    pub fn block(&self, key: &InformerKey, verb: Verb, fault: &RequestFault) {
-        if let Some(informer) = self.informer(key) {
-            informer.block(verb, fault);
-        }
+    /// Returns when an informer's own requests have new results, or an informer was created, since
+    /// the last call returned. Only one caller can wait: the access checker.
+    pub async fn new_results(&self) {
+        self.new_results.added().await;
     }
 
-    /// Records that an informer's access is confirmed. The informer retries at once instead of
-    /// after its backoff.
+    /// Returns the informers whose own requests have results that the last call did not return.
+    pub fn take_new_results(&self) -> BTreeSet<InformerKey> {
+        self.new_results.take()
+    }
+
+    /// Publishes the access checker's decision about an informer.
     ///
-    /// Callers must also call this method if the API server rejected the informer's last request
-    /// with 401 or 403. This rule also applies if the informer is not blocked.
-    pub fn unblock(&self, key: &InformerKey) {
+    /// If the decision blocks the informer, its watch ends. From now on, clients cannot read its
+    /// store unless a profile sets `onAccessLost: ServeStale`. If the API server rejected the
+    /// informer's identity, the informer also purges its store, unless a profile sets
+    /// `onAccessLost: ServeStale`. If kubewarm only failed to confirm access in time
+    /// ([`FaultReason::Unverified`]), the store keeps its objects. An unknown key has no effect.
+    pub fn set_permission(&self, key: &InformerKey, permission: &InformerPermission) {
         if let Some(informer) = self.informer(key) {
-            informer.unblock();
+            informer.set_permission(permission);
         }
     }
 
     /// Returns the reports of all informers, ordered by key.
-    #[must_use]
     pub fn list_reports(&self) -> Vec<(InformerKey, InformerReport)> {
         let every = self.every().into_iter();
         every.map(|informer| (informer.key.clone(), informer.report())).collect()
@@ -154,7 +164,6 @@ impl InformerReports {
 impl InformerRegistry {
     /// Creates a registry without informers. The registry opens the store of each later informer in
     /// `catalog`.
-    #[must_use]
     pub fn new(
         clients: Arc<dyn ClientProvider>,
         catalog: StoreCatalog,
@@ -164,7 +173,6 @@ impl InformerRegistry {
     ) -> Self {
         let quota = |all: usize| (all * bounds.namespace_quota / 100).max(1);
         let shared = TaskContext {
-            operator: clients.client_for(&Identity::Operator),
             metrics,
             lists: ListSlots::new(bounds.lists, quota(bounds.lists)),
             probes: KeyedSemaphore::new(MAX_PROBES, quota(MAX_PROBES)),
@@ -173,7 +181,7 @@ impl InformerRegistry {
                 quota(MAX_CONSISTENCY_CHECKS),
             ),
             buckets: bounds.buckets,
-            list_methods: ListMethodSupport::new(&timing),
+            list_methods: ListMethodSupport::new(&clients.client_for(&Identity::Operator), &timing),
             protobuf: ProtobufSupport::default(),
             peeks: ExpiringCache::new(MAX_CACHED_RESULTS, RESULT_TTL),
             namespaces: ExpiringCache::new(MAX_CACHED_RESULTS, RESULT_TTL),
@@ -186,14 +194,13 @@ impl InformerRegistry {
             clients,
             catalog,
             make_sink: Box::new(|_, writer| Box::new(writer)),
-            informers: InformerReports::default(),
+            informers: InformerHandles::default(),
             tasks: JoinSet::new(),
         }
     }
 
     /// Sets the function that creates each later informer's sink, which writes the informer's
     /// deltas to its store.
-    #[must_use]
     pub fn with_sinks(
         self,
         make: impl Fn(&InformerKey, StoreWriter) -> Box<dyn DeltaSink> + Send + Sync + 'static,
@@ -203,21 +210,23 @@ impl InformerRegistry {
 
     /// Returns a handle to the reports of all informers. The handle stays valid after the registry
     /// is dropped.
-    #[must_use]
-    pub fn reports(&self) -> InformerReports {
+    pub fn reports(&self) -> InformerHandles {
         self.informers.clone()
     }
 
     /// Creates a checker that runs freshness checks of the registry's informers. The caller must be
     /// within the tokio runtime that is to run the checks.
-    #[must_use]
     pub fn freshness_checker(&self) -> FreshnessChecker {
         let metrics = Arc::clone(&self.shared.metrics);
         FreshnessChecker::new(self.reports(), metrics, self.shared.buckets.clone())
     }
 
+    /// Returns the cache of the API server's version that the informers use.
+    pub fn server_version(&self) -> ServerVersionCache {
+        self.shared.list_methods.version_cache().clone()
+    }
+
     /// Returns the notifier that wakes its receivers when the state of an informer changes.
-    #[must_use]
     pub fn changes(&self) -> ChangeNotifier {
         self.shared.changes.clone()
     }
@@ -245,8 +254,13 @@ impl InformerRegistry {
         let sink = (self.make_sink)(&spec.key, writer);
         let client = self.clients.client_for(&spec.key.identity);
         let changes = shared.changes.clone();
-        let informer = Arc::new(SharedInformer::new(spec, &client, sink, reader, changes));
-        self.informers.0.write().insert(spec.key.clone(), Arc::clone(&informer));
+        let new_results = Arc::clone(&self.informers.new_results);
+        let informer =
+            Arc::new(SharedInformer::new(spec, &client, sink, reader, changes, new_results));
+        self.informers.informers.write().insert(spec.key.clone(), Arc::clone(&informer));
+        // The access checker can have decided before about this informer, which then starts
+        // blocked.
+        self.informers.new_results.add(&spec.key);
         let running = Arc::clone(&informer);
         self.tasks.spawn(async move {
             // Cancelling the token `stop` drops the informer's task at an `await`. The store is
@@ -258,7 +272,6 @@ impl InformerRegistry {
     }
 
     /// Returns the mode of every informer.
-    #[must_use]
     pub fn running_informers(&self) -> BTreeMap<InformerKey, ProfileMode> {
         let every = self.informers.every().into_iter();
         every.map(|informer| (informer.key.clone(), informer.mode())).collect()
@@ -266,9 +279,10 @@ impl InformerRegistry {
 
     /// Applies `plan`. The registry stops informers last, so that a replacing informer starts
     /// before the replaced informer ends.
-    pub fn apply(&mut self, plan: InformerPlan) {
-        // No `..`: a new field of `InformerPlan` must not compile until this function handles it.
-        let InformerPlan { start, pause, stop, retune } = plan;
+    pub fn apply(&mut self, plan: InformerChanges) {
+        // No `..`: a new field of `InformerChanges` must not compile until this function handles
+        // it.
+        let InformerChanges { start, pause, stop, retune } = plan;
         for spec in &retune {
             self.retune(spec);
         }
@@ -298,8 +312,9 @@ impl InformerRegistry {
 
     /// Ends an informer and drops its store. An unknown key has no effect.
     pub fn stop(&mut self, key: &InformerKey) {
-        let Some(informer) = self.informers.0.write().remove(key) else { return };
+        let Some(informer) = self.informers.informers.write().remove(key) else { return };
         informer.stop.cancel();
+        self.informers.new_results.forget(key);
         self.catalog.close(key);
         self.shared.changes.notify();
     }
@@ -332,24 +347,24 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
     let mut panics = RetryBackoff::new(shared.timing.backoff);
     let mut control = informer.control.subscribe();
     let mut relisted = 0;
-    let mut was_closed = false;
+    let mut was_blocked = false;
     loop {
         // Read `control` before the task starts. A later pause, relist or loss of access increases
         // `control.ends` and ends the task's run. The next iteration of this loop applies that
         // change.
         let now = control.borrow_and_update().clone();
-        informer.purge_outdated(&now.gate);
-        if now.mode != ProfileMode::Active || now.gate.is_closed() {
-            was_closed |= now.gate.is_closed();
+        informer.purge_outdated(&now.access);
+        if now.mode != ProfileMode::Active || now.access.is_blocked() {
+            was_blocked |= now.access.is_blocked();
             // A change of the informer's settings must end this wait. For example, a profile can
             // remove `onAccessLost: ServeStale`; `purge_outdated` then purges the store.
             let _changed = control.changed().await;
             continue;
         }
-        if std::mem::take(&mut was_closed) {
+        if std::mem::take(&mut was_blocked) {
             let mut status = informer.status();
             status.report.fault = None;
-            if status.version().is_none() {
+            if !status.is_synced() {
                 status.restart_warmup();
             }
         }
@@ -364,7 +379,10 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
             let _ends = control.wait_for(|control| control.ends != now.ends).await;
         };
         let task = match &informer.list_watch {
-            Ok(list_watch) => InformerTask::new(&informer, list_watch, &shared, now.gate.epoch),
+            Ok(list_watch) => {
+                let refusals = now.access.refusals;
+                InformerTask::new(InformerSession::new(&informer, list_watch, &shared, refusals))
+            }
             Err(fault) => {
                 // kubewarm itself rejects this informer, for example because of a forbidden Secret
                 // payload, and sends no request. Only an edit of the profile can help, and the edit
@@ -391,16 +409,8 @@ async fn supervise(informer: Arc<SharedInformer>, shared: Arc<TaskContext>) {
     }
 }
 
-impl fmt::Debug for InformerReports {
+impl fmt::Debug for InformerHandles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InformerReports").field(&self.0.read().len()).finish()
-    }
-}
-
-impl fmt::Debug for InformerRegistry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerRegistry")
-            .field("informers", &self.informers)
-            .finish_non_exhaustive()
+        f.debug_tuple("InformerHandles").field(&self.informers.read().len()).finish()
     }
 }

@@ -2,8 +2,13 @@
 //! its store.
 
 use super::{
-    ChangeNotifier, InformerPhase, InformerReport, RelistReason,
-    report::{access_gate::AccessGate, status::InformerStatus},
+    ChangeNotifier, FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod,
+    RelistReason,
+    report::{
+        latency_window::LatencyWindow, new_results::NewResults, own_requests::OwnRequests,
+        permission_record::PermissionRecord, permission_state::InformerPermission,
+        status::InformerStatus,
+    },
     requests::list_watch_client::ListWatchClient,
     task::task_state::TaskState,
 };
@@ -11,7 +16,7 @@ use crate::store::StoreReader;
 use jiff::Timestamp;
 use kubewarm_api::model::{
     AccessLossPolicy, Delta, DeltaOutcome, DeltaSink, FaultReason, InformerKey, InformerSettings,
-    InformerSpec, ProfileMode, RequestFault, Verb,
+    InformerSpec, ProfileMode, RequestFault, ResourceVersion, Verb,
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::{sync::Arc, time::Duration};
@@ -33,6 +38,9 @@ pub(super) struct SharedInformer {
     pub(super) list_watch: Result<ListWatchClient, RequestFault>,
     pub(super) control: watch::Sender<InformerControl>,
     status: Mutex<InformerStatus>,
+    /// Latencies of clients' reads. They have a lock of their own, so that a read does not wait for
+    /// an event.
+    read_latencies: Mutex<LatencyWindow>,
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
     pub(super) reader: StoreReader,
     /// A freshness check uses this signal to make the informer's task send a probe (a second, short
@@ -42,13 +50,15 @@ pub(super) struct SharedInformer {
     /// run.
     pub(super) stop: CancellationToken,
     changes: ChangeNotifier,
+    new_results: Arc<NewResults>,
 }
 
 /// The orders for an informer's task: pause, relist, or stop sending requests. The controller and
 /// the access checker write them.
 ///
-/// When the counter `ends` changes, the task's current run ends and the next run begins. A counter
-/// also shows the task a change that happened before the task began to wait.
+/// When the counter `ends` changes, the task's current run ends and the next run begins. `ends` is
+/// a counter and not a signal, so that the task also notices a change that happened before the task
+/// began to wait.
 #[derive(Clone, Debug)]
 pub(super) struct InformerControl {
     /// The controller writes this field.
@@ -57,32 +67,14 @@ pub(super) struct InformerControl {
     pub(super) mode: ProfileMode,
     /// When `mode` last changed.
     since: Timestamp,
-    pub(super) gate: AccessGate,
+    /// The access checker writes this field.
+    pub(super) access: PermissionRecord,
     /// Number of pauses, relists and losses of access so far. Each of them ends the current run of
     /// the informer's task.
     pub(super) ends: u64,
     /// The latest order to relist: the value of `ends` right after the order, and the relist's
     /// reason.
     pub(super) relist: Option<(u64, RelistReason)>,
-}
-
-/// The results of an informer's own list and watch requests. The access checker uses them as
-/// evidence of access, in addition to access checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListWatchAccess {
-    /// When the API server began to reject the informer's lists or watches with 401 or 403,
-    /// whichever is earlier. `None` if the API server rejects neither verb.
-    pub refused_since: Option<Timestamp>,
-    /// When the informer sent its latest successful list or watch. A later loss of access does not
-    /// clear this time. `None` until a list or a watch has succeeded.
-    pub verified_at: Option<Instant>,
-    /// When the informer sent its last successful list or its last successful watch, whichever is
-    /// earlier. `None` until both have succeeded since the last loss of access.
-    pub allowed_at: Option<Instant>,
-    /// Whether the informer is still on its first list or first watch, and no request has failed.
-    pub is_starting: bool,
-    /// Whether the access checker permits the informer to send requests and serve reads at present.
-    pub is_open: bool,
 }
 
 impl SharedInformer {
@@ -94,12 +86,13 @@ impl SharedInformer {
         sink: Box<dyn DeltaSink>,
         reader: StoreReader,
         changes: ChangeNotifier,
+        new_results: Arc<NewResults>,
     ) -> Self {
         let control = InformerControl {
             spec: spec.clone(),
             mode: ProfileMode::Paused,
             since: Timestamp::now(),
-            gate: AccessGate::default(),
+            access: PermissionRecord::new(),
             ends: 0,
             relist: None,
         };
@@ -108,11 +101,13 @@ impl SharedInformer {
             list_watch: ListWatchClient::new(client, &spec.key),
             control: watch::Sender::new(control),
             status: Mutex::new(InformerStatus::new()),
+            read_latencies: Mutex::default(),
             sink: Mutex::new(sink),
             reader,
             probe: Notify::new(),
             stop: CancellationToken::new(),
             changes,
+            new_results,
         }
     }
 
@@ -172,14 +167,25 @@ impl SharedInformer {
         }
     }
 
-    /// Returns a snapshot of the informer's state, with the store's size, the undecodable objects
-    /// and the latencies of the last five minutes.
+    /// Returns a snapshot of the informer's state, with the store's size and version, the
+    /// undecodable objects, the indexes without values and the latencies of the last five minutes.
     pub(super) fn report(&self) -> InformerReport {
-        let report = InformerReport { usage: self.reader.usage(), ..self.get_summary() };
+        let report = InformerReport {
+            usage: self.reader.usage(),
+            version: self.reader.version(),
+            read_latency: self.read_latencies.lock().quantiles(Instant::now()),
+            paths_without_values: self.reader.paths_without_values(),
+            ..self.get_summary()
+        };
         self.status().detailed(report)
     }
 
-    /// Returns a snapshot without the store's size and latencies, which are expensive to collect. This snapshot is cheap enough for every client request.
+    pub(super) fn observe_read(&self, took: Duration) {
+        self.read_latencies.lock().record(Instant::now(), took);
+    }
+
+    /// Returns a snapshot without the store's size and version and without latencies, which are
+    /// expensive to collect. This snapshot is cheap enough for every client request.
     ///
     /// The phase comes from the task's status. `Blocked` takes precedence over the task's phase,
     /// and `Paused` takes precedence over `Blocked`.
@@ -189,11 +195,11 @@ impl SharedInformer {
             let status = self.status();
             (status.get_summary(control.spec.settings.max_staleness), status.listed_in())
         };
-        report.lost = control.gate.loss(listed_in);
-        report.losses = control.gate.losses;
-        if let Some(fault) = control.gate.fault() {
+        report.lost_at = control.access.lost_at(listed_in);
+        report.losses = control.access.losses;
+        if let Some(fault) = control.access.fault() {
             (report.phase, report.since) = (InformerPhase::Blocked, fault.since);
-            report.fault = Some(fault.clone());
+            report.fault = Some(fault);
         }
         if control.mode != ProfileMode::Active {
             (report.phase, report.since) = (InformerPhase::Paused, control.since);
@@ -201,53 +207,43 @@ impl SharedInformer {
         report
     }
 
-    pub(super) fn get_list_watch_access(&self) -> ListWatchAccess {
-        let control = self.control.borrow();
-        let gate = &control.gate;
-        let status = self.status();
-        let results = [status.list, status.watch];
-        let sent = results.map(|results| results.allowed_at);
-        let [list, watch] = sent.map(|sent| sent.filter(|sent| gate.is_since_loss(*sent)));
-        let refused = results.into_iter().filter_map(|results| results.refused);
-        let refused = refused.filter(|(_, at)| gate.is_since_return(*at));
-        let has_fault = gate.is_closed() || status.report.fault.is_some();
-        ListWatchAccess {
-            refused_since: refused.map(|(since, _)| since).min(),
-            verified_at: sent.into_iter().flatten().max(),
-            allowed_at: list.zip(watch).map(|(list, watch)| list.min(watch)),
-            is_starting: !(has_fault || status.is_synced() && watch.is_some()),
-            is_open: !gate.is_closed(),
-        }
+    /// Returns the results of the informer's own requests. A blocked informer counts as failed.
+    pub(super) fn own_requests(&self) -> OwnRequests {
+        let is_blocked = self.control.borrow().access.is_blocked();
+        let own = self.status().own_requests();
+        OwnRequests { has_failed: own.has_failed || is_blocked, ..own }
     }
 
-    /// Records a loss of access to `verb`. From now on, clients cannot read the store unless a
-    /// profile sets `onAccessLost: ServeStale`. The informer's task then ends its run, and
-    /// [`SharedInformer::purge_outdated`] decides whether the store is purged.
-    pub(super) fn block(&self, verb: Verb, fault: &RequestFault) {
+    /// Publishes the access checker's decision. After a loss of access, clients cannot read the
+    /// store unless a profile sets `onAccessLost: ServeStale`. The informer's task then ends its
+    /// run, and [`SharedInformer::purge_outdated`] decides whether the store is purged.
+    pub(super) fn set_permission(&self, permission: &InformerPermission) {
         let listed_in = self.status().listed_in();
-        let mut is_new = false;
-        self.control.send_modify(|control| {
-            is_new = control.gate.close(verb, fault, listed_in);
-            control.ends += u64::from(is_new);
+        let (mut is_loss, mut has_block) = (false, false);
+        let is_new = self.control.send_if_modified(|control| {
+            let is_new = control.access.is_changed_by(permission);
+            let was_blocked = control.access.is_blocked();
+            is_loss = control.access.update(permission, listed_in, Timestamp::now());
+            has_block = was_blocked || control.access.is_blocked();
+            control.ends += u64::from(is_loss);
+            is_new
         });
-        self.changes.notify();
-        if is_new {
-            let is_kept = fault.reason() == FaultReason::Unverified || self.serves_stale();
+        if is_new && has_block {
+            self.changes.notify();
+        }
+        if is_loss && let Some(fault) = self.control.borrow().access.fault() {
+            let InformerFault { verb, reason, message, .. } = fault;
+            let is_kept = reason == FaultReason::Unverified || self.serves_stale();
             tracing::warn!(
-                informer = %self.key, ?verb, reason = %fault.reason(), %fault, is_kept, "access lost; blocked"
+                informer = %self.key, ?verb, %reason, %message, is_kept, "access lost; blocked"
             );
         }
     }
 
-    pub(super) fn unblock(&self) {
-        self.control.send_modify(|control| control.gate.open());
-        self.changes.notify();
-    }
-
-    /// Reads a value of the informer's current settings. The closure `of` runs while `control` is
+    /// Reads a value of the informer's current settings. The closure `read` runs while `control` is
     /// locked.
-    pub(super) fn settings<T>(&self, of: impl FnOnce(&InformerSettings) -> T) -> T {
-        of(&self.control.borrow().spec.settings)
+    pub(super) fn settings<T>(&self, read: impl FnOnce(&InformerSettings) -> T) -> T {
+        read(&self.control.borrow().spec.settings)
     }
 
     fn serves_stale(&self) -> bool {
@@ -277,8 +273,46 @@ impl SharedInformer {
         attempts: u32,
         delay: Duration,
     ) {
-        self.status().record_fault(verb, fault, attempts, delay);
+        self.record_fault(verb, fault, attempts, delay);
         self.enter(TaskState::Backoff);
+    }
+
+    /// Records a failed request as [`SharedInformer::record_failure`] does, but keeps the state of
+    /// the informer's task.
+    pub(super) fn record_fault(
+        &self,
+        verb: Verb,
+        fault: &RequestFault,
+        attempts: u32,
+        delay: Duration,
+    ) {
+        self.status().record_fault(verb, fault, attempts, delay);
+        self.new_results.add(&self.key);
+    }
+
+    /// Records a complete list with [`InformerStatus::record_list`], and ends the fault of an
+    /// earlier list.
+    pub(super) fn record_list(
+        &self,
+        version: &ResourceVersion,
+        strategy: ListMethod,
+        requested_at: Instant,
+        listed_in: u64,
+    ) -> Option<FirstSync> {
+        let first_sync = {
+            let mut status = self.status();
+            status.report.fault.take_if(|fault| fault.verb == Verb::List);
+            status.record_list(version, strategy, requested_at, listed_in)
+        };
+        self.new_results.add(&self.key);
+        self.changes.notify();
+        first_sync
+    }
+
+    /// Records that the API server permitted a list or watch, which was sent at `sent`.
+    pub(super) fn record_success(&self, verb: Verb, sent: Instant) {
+        self.status().record_success(verb, sent);
+        self.new_results.add(&self.key);
     }
 
     pub(super) fn apply(&self, delta: Delta<'_>) -> DeltaOutcome {
@@ -286,19 +320,20 @@ impl SharedInformer {
     }
 
     /// Purges the store if the API server has rejected the informer's identity since kubewarm
-    /// requested the store's list. A profile with `onAccessLost: ServeStale` prevents this purge.
-    /// An incomplete first list is also purged while access is lost.
+    /// requested the store's list. The identity is possibly no longer permitted to read these
+    /// objects. A profile with `onAccessLost: ServeStale` prevents this purge. An incomplete first
+    /// list is also purged while access is lost.
     ///
     /// Only `supervise`, which runs the informer's task in a loop, calls this method. It calls the
     /// method between two runs.
-    pub(super) fn purge_outdated(&self, gate: &AccessGate) {
+    pub(super) fn purge_outdated(&self, access: &PermissionRecord) {
         self.enter(TaskState::Queued);
         let listed_in = self.status().listed_in();
-        let is_outdated = listed_in.is_some_and(|epoch| epoch != gate.epoch);
+        let is_outdated = listed_in.is_some_and(|refusals| refusals != access.refusals);
         let is_partial = listed_in.is_none() && self.reader.objects() > 0;
         if is_outdated && self.serves_stale() {
             self.status().require_relist(RelistReason::ForbiddenRecovered);
-        } else if is_outdated || is_partial && gate.is_closed() {
+        } else if is_outdated || is_partial && access.is_blocked() {
             self.purge();
         }
     }

@@ -20,38 +20,45 @@ pub struct InformerTiming {
     /// Shortest `timeoutSeconds` of a watch. An informer picks a random value up to twice as long,
     /// as in client-go. So thousands of watches do not end together.
     pub watch_min_timeout: Duration,
-    /// A watch that ends within this time after its start, without an event, counts as a failure.
+    /// A watch that ends within this time after its start, without an event, counts as a failure,
+    /// so that the informer waits for a backoff before the next watch.
     pub immediate_end: Duration,
     /// Minimum duration of a watch that resets the backoff. A relist waits for a backoff if the
-    /// last list completed less than this time ago.
+    /// last list completed less than this time ago. So an informer whose watches fail at once does
+    /// not list in a loop.
     pub stable_after: Duration,
-    /// Maximum time without bytes before the informer replaces a watch. An API server sends a
-    /// bookmark about every minute.
+    /// The informer replaces a watch after this time without bytes and without a proof that the
+    /// store is current. A healthy watch receives a bookmark about every minute.
     pub watch_max_silence: Duration,
     /// `timeoutSeconds` of a probe, a short second watch. kubewarm sends only whole seconds. An API
     /// server of Kubernetes 1.36 sends no bookmark if the value is shorter than 4 s.
     pub probe: Duration,
     /// Time before the end of the profile's `maxStalenessSeconds` at which the informer sends a
-    /// probe (a second, short watch) if its own watch has not reached the last list's version. A probe takes about 2 s, and at
-    /// most a little more than its `timeoutSeconds`. So a healthy store never becomes stale.
+    /// probe (a second, short watch). It sends the probe only if its own watch has not brought the
+    /// store to the version of the last consistent list. A probe takes about 2 s, and at most a
+    /// little more than its `timeoutSeconds`. So a healthy store never becomes stale.
     pub probe_margin: Duration,
     /// Time limit for the informer's own watch to deliver an event that a probe (a second, short
     /// watch) received.
     pub probe_grace: Duration,
     /// Time from a bookmark to the informer's next consistent list. kube-apiserver sends the next
-    /// bookmark about 60 s after the last one, so the list is 20 s old when the bookmark proves it.
+    /// bookmark about 60 s after the last one. So the list is only 20 s old when the bookmark
+    /// brings the store to the list's version, which proves the store current.
     pub list_after_bookmark: Duration,
-    /// Minimum time from one consistent list to the next, if the store's bound is 2 minutes or more.
+    /// Minimum time from one consistent list to the next, for a store that must be confirmed only
+    /// every 2 minutes or less often.
     pub list_interval: Duration,
-    /// Time from a consistent list to the probe (a second, short watch), in which an event usually brings
-    /// the store to the list's version.
+    /// Time from a consistent list to the probe (a second, short watch), in which an event usually
+    /// brings the store to the list's version.
     pub list_grace: Duration,
-    /// Time limit for a consistent list, also for its headers alone. A longer wait would delay the next
-    /// list until the store is stale.
+    /// Time limit for the response headers of a consistent list of one object, and again for its
+    /// body. A longer wait would delay the next list until the store is stale.
     pub list_for_proof: Duration,
-    /// Minimum delay after a failed probe, and after a probe that proved nothing.
+    /// Minimum delay after a failed consistent list or probe (a second, short watch), and after a
+    /// probe that did not prove the store current.
     pub probe_pause: Duration,
-    /// Interval at which an informer with an empty store checks whether its namespace exists.
+    /// Interval at which an informer with an empty store checks whether its namespace exists. Lists
+    /// and watches do not show a missing namespace.
     pub namespace_check: Duration,
     /// First delay of the exponential backoff. The delay doubles with each failure, up to 30 times
     /// this value.
@@ -62,7 +69,8 @@ pub struct InformerTiming {
     /// How long an informer does not retry a list strategy that failed. The time is limited because
     /// an upgraded API server can support the strategy.
     pub failed_method_ttl: Duration,
-    /// Age at which an informer requests the API server's version again before a list.
+    /// Age at which an informer requests the API server's version again before a list. The version
+    /// decides how the informer lists, and changes with an upgrade.
     pub server_version_ttl: Duration,
 }
 

@@ -15,8 +15,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Maximum number of field indexes in one store. If the profiles declare more indexes, the store creates only the
-/// first 32 in the order of their field paths. kubewarm then logs a warning.
+/// Maximum number of field indexes in one store. If the profiles declare more indexes, the store
+/// creates only the first 32 in the order of their field paths. kubewarm then logs a warning.
 pub const INDEXES_PER_STORE: usize = 32;
 
 /// The groups of stores that share zstd dictionaries.
@@ -24,8 +24,9 @@ type DictionaryGroups = BTreeMap<DictionaryGroupKey, Weak<DictionaryGroup>>;
 
 /// Stores with equal keys share zstd dictionaries.
 ///
-/// A dictionary makes objects smaller that contain the same text as its samples, and users can see the size of their
-/// stores. So the samples come only from objects that the same namespace's profiles read with the same identity.
+/// A dictionary makes objects smaller that contain the same text as its samples, and users can see
+/// the size of their stores. So the samples come only from objects that the same namespace's
+/// profiles read with the same identity.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct DictionaryGroupKey {
     resource: Resource,
@@ -35,13 +36,14 @@ struct DictionaryGroupKey {
     declared_in: Option<Arc<str>>,
 }
 
-/// The `UsageMeter` of each store, which counts the store's objects and bytes. A meter can exist before the
-/// `StoreCatalog` opens the store, and after the `StoreCatalog` closes it.
+/// The `UsageMeter` of each store, which counts the store's objects and bytes. A meter can exist
+/// before the `StoreCatalog` opens the store, and after the `StoreCatalog` closes it.
 #[derive(Debug, Default)]
 struct UsageMeters {
     by_key: BTreeMap<InformerKey, Weak<UsageMeter>>,
-    /// When `by_key` has more entries than this number, the `StoreCatalog` removes the entries of dropped meters. It
-    /// then sets this number to twice the remaining entries, plus 64.
+    /// When `by_key` has more entries than this number, the `StoreCatalog` removes the entries of
+    /// dropped meters. It then sets this number to twice the remaining entries, plus 64, so that
+    /// removals stay rare.
     sweep_at: usize,
 }
 
@@ -58,29 +60,27 @@ pub struct StoreCatalog {
 }
 
 impl StoreCatalog {
-    /// Creates a `StoreCatalog` without stores, and starts a thread that fills indexes, trains dictionaries and
-    /// compresses objects again.
-    #[must_use]
+    /// Creates a `StoreCatalog` without stores, and starts a thread that fills indexes, trains
+    /// dictionaries and compresses objects again.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes each store that is opened later call `count` when a stored object does not decompress. The argument of
-    /// `count` is the object's resource.
-    #[must_use]
+    /// Makes each store that is opened later call `count` when a stored object does not decompress.
+    /// The argument of `count` is the object's resource.
     pub fn with_error_counter(self, count: impl Fn(&Resource) + Send + Sync + 'static) -> Self {
         Self { decode_errors: DecodeErrorCounter(Some(Arc::new(count))), ..self }
     }
 
-    /// Creates a `StoreCatalog` for a sample of objects. Its stores use a dictionary even if the sample is too small for
-    /// the dictionary to pay.
+    /// Creates a `StoreCatalog` for a sample of objects. Its stores use a dictionary even if the
+    /// sample is too small for the dictionary to pay.
     pub(super) fn of_sample() -> Self {
         Self { dictionary_cost: DictionaryCost::Ignored, ..Self::default() }
     }
 
-    /// Opens an empty store with an index of each field path in `indexes`. If a store is already open under `key`,
-    /// the call closes that store. Readers of the closed store keep its last objects.
-    #[must_use]
+    /// Opens an empty store with an index of each field path in `indexes`. If a store is already
+    /// open under `key`, the call closes that store. Readers of the closed store keep its last
+    /// objects.
     pub fn open(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> StoreWriter {
         let group = self.dictionary_group(key);
         let (is_secret, meter) = (key.has_secrets(), self.meter(key));
@@ -96,8 +96,8 @@ impl StoreCatalog {
         StoreWriter::new(store)
     }
 
-    /// Returns the group of stores that share zstd dictionaries with the store of `key`, or creates this group. Also
-    /// removes the entries of groups without stores.
+    /// Returns the group of stores that share zstd dictionaries with the store of `key`, or creates
+    /// this group. Also removes the entries of groups without stores.
     pub(super) fn dictionary_group(&self, key: &InformerKey) -> Arc<DictionaryGroup> {
         let mut dictionary_groups = self.dictionary_groups.lock();
         dictionary_groups.retain(|_, group| group.strong_count() > 0);
@@ -123,9 +123,8 @@ impl StoreCatalog {
         group
     }
 
-    /// Returns the `UsageMeter` of the store of the informer `key`, even before the store is opened. The meter counts
-    /// the store's objects and bytes.
-    #[must_use]
+    /// Returns the `UsageMeter` of the store of the informer `key`, even before the store is
+    /// opened. The meter counts the store's objects and bytes.
     pub fn meter(&self, key: &InformerKey) -> Arc<UsageMeter> {
         let mut meters = self.meters.lock();
         if let Some(meter) = meters.by_key.get(key).and_then(Weak::upgrade) {
@@ -140,14 +139,15 @@ impl StoreCatalog {
         meter
     }
 
-    /// Returns a reader of the store of the informer with this key, or `None` if this store is not open.
-    #[must_use]
+    /// Returns a reader of the store of the informer with this key, or `None` if this store is not
+    /// open.
     pub fn reader(&self, key: &InformerKey) -> Option<StoreReader> {
         self.stores.read().get(key).map(Arc::clone).map(StoreReader::new)
     }
 
-    /// Closes the store of the informer `key`, and ends all [`EventLogFollower`](super::EventLogFollower)s of the
-    /// store. Its memory is freed when the store's writer and last reader are dropped.
+    /// Closes the store of the informer `key`, and ends all
+    /// [`EventLogFollower`](super::EventLogFollower)s of the store. Its memory is freed when the
+    /// store's writer and last reader are dropped.
     pub fn close(&self, key: &InformerKey) {
         let old = self.stores.write().remove(key);
         if let Some(store) = old {
@@ -155,12 +155,12 @@ impl StoreCatalog {
         }
     }
 
-    /// Makes an open store index exactly the field paths in `indexes`. The call drops other field indexes at once.
-    /// The `StoreCatalog`'s maintenance thread fills new indexes later. Queries use an index only when the index is
-    /// complete.
+    /// Makes an open store index exactly the field paths in `indexes`. The call drops other field
+    /// indexes at once. The `StoreCatalog`'s maintenance thread fills new indexes later. Queries
+    /// use an index only when the index is complete.
     ///
-    /// Cost: constant for the caller. The maintenance thread takes about 4 µs for each object and index. It locks the
-    /// store for less than a millisecond at a time.
+    /// Cost: constant for the caller. The maintenance thread takes about 4 µs for each object and
+    /// index. It locks the store for less than a millisecond at a time.
     pub fn set_indexes(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) {
         let store = self.stores.read().get(key).map(Arc::clone);
         if let Some(store) = store {
@@ -168,8 +168,8 @@ impl StoreCatalog {
         }
     }
 
-    /// Blocks until the maintenance thread of the `StoreCatalog` has done all jobs that are queued now. Then all
-    /// indexes are complete, and all compressed objects use the newest dictionary.
+    /// Blocks until the maintenance thread of the `StoreCatalog` has done all jobs that are queued
+    /// now. Then all indexes are complete, and all compressed objects use the newest dictionary.
     ///
     /// Tests, benchmarks and `ObjectSample::measure` call this function to get repeatable sizes.
     pub fn wait_until_settled(&self) {
@@ -177,7 +177,6 @@ impl StoreCatalog {
     }
 
     /// Returns each open store's informer key, number of objects and memory, ordered by key.
-    #[must_use]
     pub fn usage(&self) -> Vec<(InformerKey, StoreUsage)> {
         let stores: Vec<_> = self
             .stores
@@ -189,8 +188,8 @@ impl StoreCatalog {
     }
 }
 
-/// Returns the first [`INDEXES_PER_STORE`] of the field paths `indexes` in sorted order. Logs a warning if `indexes`
-/// has more paths.
+/// Returns the first [`INDEXES_PER_STORE`] of the field paths `indexes` in sorted order. Logs a
+/// warning if `indexes` has more paths.
 fn limited_indexes(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
     if indexes.len() > INDEXES_PER_STORE {
         let declared = indexes.len();
@@ -237,14 +236,14 @@ mod tests {
         let mut first = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/x", 1, "1", "{}"));
         first.apply(upsert("a/y", 1, "2", "{}"));
-        let held =
+        let usage =
             |catalog: &StoreCatalog| catalog.usage().first().map(|(_, usage)| *usage).unwrap();
-        assert_eq!((meter.objects(), meter.bytes()), (2, held(&catalog).bytes));
+        assert_eq!((meter.objects(), meter.bytes()), (2, usage(&catalog).bytes));
         let mut second = catalog.open(&key, &BTreeSet::new());
         first.apply(upsert("a/z", 1, "3", "{}"));
         assert_eq!((meter.objects(), meter.bytes()), (0, 0));
         second.apply(upsert("a/y", 1, "1", "{}"));
-        assert_eq!((meter.objects(), meter.bytes()), (1, held(&catalog).bytes));
+        assert_eq!((meter.objects(), meter.bytes()), (1, usage(&catalog).bytes));
         catalog.close(&key);
         second.apply(upsert("a/z", 1, "3", "{}"));
         assert_eq!((meter.objects(), meter.bytes()), (0, 0));
@@ -261,19 +260,19 @@ mod tests {
             let (name, version) = (format!("a/x{number:03}"), number.to_string());
             writer.apply(upsert(&name, 1, &version, &body("{}", &fields)));
         }
-        let held = || catalog.usage().first().map(|(_, usage)| usage.bytes).unwrap();
+        let bytes = || catalog.usage().first().map(|(_, usage)| usage.bytes).unwrap();
         let with_one = meter.bytes();
-        assert_eq!(with_one, held());
+        assert_eq!(with_one, bytes());
         catalog.set_indexes(&key, &BTreeSet::from(paths.clone()));
         catalog.wait_until_settled();
         let with_two = meter.bytes();
-        assert!(with_two > with_one && with_two == held(), "{with_two} after {with_one}");
+        assert!(with_two > with_one && with_two == bytes(), "{with_two} after {with_one}");
         catalog.set_indexes(&key, &paths[1..].iter().cloned().collect());
         assert!(meter.bytes() + 100 * 16 < with_two, "{} of {with_two}", meter.bytes());
-        assert_eq!(meter.bytes(), held());
+        assert_eq!(meter.bytes(), bytes());
         writer.apply(Delta::Purge);
         writer.apply(upsert("a/x", 1, "1", &body("{}", r#","b":1"#)));
-        assert_eq!(meter.bytes(), held());
+        assert_eq!(meter.bytes(), bytes());
         catalog.close(&key);
         writer.apply(upsert("a/y", 1, "1", &body("{}", r#","b":2"#)));
         assert_eq!(meter.bytes(), 0);
@@ -348,14 +347,14 @@ mod tests {
         busy.join().unwrap();
         catalog.wait_until_settled();
         assert!(is_indexed(&reader, &path("node")));
-        let found: Vec<_> = (0..5)
+        let counts: Vec<_> = (0..5)
             .map(|node| with_field(&reader, &path("node"), &node.to_string()).len())
             .collect();
-        let held = (0..600).filter(|n| (n + 11) % 3 > 0);
+        let numbers = (0..600).filter(|n| (n + 11) % 3 > 0);
         let mut expected = vec![0; 5];
-        for n in held {
+        for n in numbers {
             expected[(n + 11) % 5] += 1;
         }
-        assert_eq!(found, expected);
+        assert_eq!(counts, expected);
     }
 }

@@ -11,34 +11,37 @@ use parking_lot::Mutex;
 use std::{mem, sync::Arc};
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
-/// Maximum size of an object that a store compresses, in bytes. A larger object stays uncompressed. `unpack`
-/// rejects a compressed zstd frame that declares a larger size.
+/// Maximum size of an object that a store compresses, in bytes. A larger object stays uncompressed.
+/// `unpack` rejects a compressed zstd frame that declares a larger size.
 ///
-/// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few times larger.
+/// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few
+/// times larger.
 pub(super) const MAX_BODY: usize = 256 << 20;
 
-/// Compression level of zstd. With a dictionary, a higher level takes more time and saves no memory.
+/// Compression level of zstd. With a dictionary, a higher level takes more time and saves no
+/// memory.
 pub(super) const LEVEL: i32 = 1;
 
 /// An object below this size, in bytes, stays uncompressed, because compression would save nothing.
 const MIN_COMPRESSED_BYTES: usize = 64;
 
-/// Maximum number of idle zstd contexts in memory. A context takes some hundred KiB, and more than four threads
-/// rarely use contexts at once.
+/// Maximum number of idle zstd contexts in memory. A context takes some hundred KiB, and more than
+/// four threads rarely use contexts at once.
 const IDLE_CONTEXTS: usize = 4;
 
-/// Maximum bytes that each scratch buffer of an idle zstd context keeps. If a buffer is larger, the rest is freed.
+/// Maximum bytes that each scratch buffer of an idle zstd context keeps. If a buffer is larger, the
+/// rest is freed.
 const SCRATCH_BYTES: usize = 256 << 10;
 
-/// Every zstd frame begins with this magic number. The store leaves it out of its frames, which saves 4 bytes for each
-/// object.
+/// Every zstd frame begins with this magic number. The store leaves it out of its frames, which
+/// saves 4 bytes for each object.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Maximum size of the head of a zstd frame behind [`MAGIC`], in bytes (RFC 8878, section 3.1.1.1).
 const FRAME_HEAD: usize = 14;
 
-/// The zstd contexts that no thread is using. A store takes a context from this list only while it compresses or
-/// decompresses. So an idle store has no memory for contexts.
+/// The zstd contexts that no thread is using. A store takes a context from this pool only while it
+/// compresses or decompresses. So an idle store needs no memory for contexts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CompressionContextPool {
     idle: Arc<Mutex<Vec<CompressionContext>>>,
@@ -52,7 +55,8 @@ pub(super) struct CompressionContext {
     pub(super) frame: Vec<u8>,
     /// Scratch buffer for one decompressed body.
     body: Vec<u8>,
-    /// Scratch buffer for one reduced body.
+    /// Scratch buffer for one reduced body (an object without the part of its managedFields that
+    /// its template contains).
     pub(super) reduced: Vec<u8>,
 }
 
@@ -63,8 +67,8 @@ impl std::fmt::Debug for CompressionContext {
 }
 
 impl CompressionContextPool {
-    /// Runs `work` with a zstd context that no other thread uses. `work` also receives an empty scratch buffer for
-    /// a decompressed object.
+    /// Runs `work` with a zstd context that no other thread uses. `work` also receives an empty
+    /// scratch buffer for a decompressed object.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut CompressionContext, &mut Vec<u8>) -> T,
@@ -99,9 +103,10 @@ impl CompressionContext {
         }
     }
 
-    /// Compresses the bytes of an object, with the dictionary `with` or without a dictionary. With a `template`, these are
-    /// the bytes of the reduced body. The body stays
-    /// uncompressed if it does not shrink, or if its size is below [`MIN_COMPRESSED_BYTES`] or above [`MAX_BODY`].
+    /// Compresses the bytes of an object, with the dictionary `with` or without a dictionary. With
+    /// a `template`, these are the bytes of the reduced body (the object without the part of its
+    /// managedFields that the template contains). The body stays uncompressed if it does not
+    /// shrink, or if its size is below [`MIN_COMPRESSED_BYTES`] or above [`MAX_BODY`].
     pub(super) fn pack(
         &mut self,
         name: &str,
@@ -139,7 +144,8 @@ impl CompressionContext {
     ///
     /// # Errors
     ///
-    /// Returns the reason if the object cannot be decompressed. `into` then contains no usable bytes.
+    /// Returns the reason if the object cannot be decompressed. `into` then contains no usable
+    /// bytes.
     pub(super) fn unpack(
         &mut self,
         record: &PackedObject,
@@ -158,8 +164,9 @@ impl CompressionContext {
         joined
     }
 
-    /// Decompresses the packed bytes of `record` like [`CompressionContext::unpack`]. If the object has a template,
-    /// returns the reduced body.
+    /// Decompresses the packed bytes of `record` like [`CompressionContext::unpack`]. But if the
+    /// object has a template, `into` then contains only the reduced body (the object without the
+    /// part of its managedFields that the template contains).
     pub(super) fn decompress(
         &mut self,
         record: &PackedObject,
@@ -197,8 +204,8 @@ impl CompressionContext {
     }
 }
 
-/// Returns the number of bytes of the object `record`. Reads it from the head of the zstd frame, and decompresses
-/// nothing.
+/// Returns the number of bytes of the object `record`. Reads it from the head of the zstd frame,
+/// and decompresses nothing.
 ///
 /// # Errors
 ///
@@ -310,7 +317,8 @@ mod tests {
                 assert!(context.unpack(&cut, Some(&with), into).is_err(), "{length}");
             }
             assert_eq!(context.unpack(&record, None, into), Err("its dictionary is missing"));
-            // The zstd frame declares a single segment of 2^63 bytes. `unpack` rejects it before it allocates memory.
+            // The zstd frame declares a single segment of 2^63 bytes. `unpack` rejects it before it
+            // allocates memory.
             let huge = [0xe0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0];
             let huge = PackedObject::new("x", BodyCompression::Zstd, None, &huge);
             let refused = context.unpack(&huge, None, into).unwrap_err();

@@ -1,4 +1,5 @@
-//! Makes the compression dictionaries that the stores of one resource, namespace and identity use, and decides when to try the next dictionary.
+//! Makes the compression dictionaries that the stores of one resource, namespace and identity use,
+//! and decides when to try the next dictionary.
 
 use super::{
     compression_contexts::{CompressionContext, CompressionContextPool, body_length},
@@ -23,11 +24,13 @@ const FIRST_OBJECTS: u64 = 32;
 /// Maximum size of a dictionary of stored objects, in bytes.
 const CONTENT_BYTES: usize = 8 << 10;
 
-/// Minimum number of stored objects for a trained dictionary. Below, a dictionary of stored objects takes less memory in
-/// total. With a trained dictionary, objects are a seventh smaller. A training takes about 80 ms of processor time.
+/// Minimum number of stored objects for a trained dictionary. Below, a dictionary of stored objects
+/// takes less memory in total. With a trained dictionary, objects are a seventh smaller than with
+/// the other one. A training takes about 80 ms of processor time.
 const TRAINED_OBJECTS: u64 = 2_048;
 
-/// The same number for a sample of objects. A sample has at most 1,000 objects.
+/// Minimum number of objects for a trained dictionary in a sample, with which kubewarm forecasts
+/// memory. The number is lower than for a store, because a sample has at most 1,000 objects.
 const TRAINED_SAMPLE_OBJECTS: u64 = 768;
 
 /// Maximum size of a trained dictionary, in bytes. Larger dictionaries save no more memory.
@@ -39,22 +42,25 @@ const MIN_SAMPLE_BYTES: usize = 128 << 10;
 /// Maximum total size of the objects from which a dictionary is trained, in bytes.
 const SAMPLE_BYTES: usize = 512 << 10;
 
-/// Maximum size of a sampled object, in bytes. A dictionary of 16 KiB hardly makes a larger object smaller, and each sample is
-/// decompressed in memory.
+/// Maximum size of a sampled object, in bytes. A dictionary of 16 KiB hardly makes a larger object
+/// smaller, and each sample is decompressed in memory.
 const MAX_SAMPLE_BYTES: usize = 64 << 10;
 
-/// A `DictionaryGroup` tries its next dictionary when the number of stored objects has grown by this factor. The first
-/// objects of a list often come from one namespace, so a later dictionary also suits the objects of other namespaces.
+/// A `DictionaryGroup` tries its next dictionary when the number of stored objects has grown by
+/// this factor. The first objects of a list often come from one namespace, so a later dictionary
+/// also suits the objects of other namespaces.
 const GROWTH: u64 = 16;
 
-/// Minimum growth, in percent, after a dictionary that the group does not use. An attempt without training is cheap.
+/// Minimum growth of the number of stored objects, in percent, after an attempt whose dictionary
+/// would save too little memory. The value is low, because an attempt without training is cheap.
 const MIN_GROWTH_PERCENT: u64 = 25;
 
-/// The same for a trained dictionary.
+/// Minimum growth of the number of stored objects, in percent, after an attempt with a trained
+/// dictionary that would save too little memory. Training takes processor time.
 const MIN_TRAINED_GROWTH_PERCENT: u64 = 100;
 
-/// Maximum number of sampled objects that are not used for a dictionary. kubewarm compresses these objects to test
-/// whether the new dictionary is better than the current dictionary.
+/// Maximum number of sampled objects that are not used for a dictionary. kubewarm compresses these
+/// objects to test whether the new dictionary is better than the current dictionary.
 const HELD_OUT_OBJECTS: usize = 32;
 
 /// Whether a dictionary must save more memory than it takes.
@@ -69,21 +75,24 @@ pub(super) enum DictionaryCost {
 /// A new dictionary that no object uses yet.
 struct DictionaryCandidate {
     dictionary: Arc<CompressionDictionary>,
-    /// Bytes that all objects of the group's stores save with the dictionary. Estimated from the held-out objects.
+    /// Bytes that all objects of the group's stores save with the dictionary. Estimated from the
+    /// held-out objects.
     saved: u64,
-    /// Whether the held-out objects become at least a tenth smaller.
+    /// Whether the held-out objects become at least a tenth smaller. The group does not use a
+    /// dictionary that saves less.
     is_effective: bool,
 }
 
-/// The stores that share zstd dictionaries, because they contain the same resource and the same part of each object
-/// (`Projection`). Profiles of one namespace declare all these stores, with the same identity.
+/// The stores that share zstd dictionaries, because they contain the same resource and the same
+/// part of each object (`Projection`). Profiles of one namespace declare all these stores, with the
+/// same identity.
 #[derive(Debug)]
 pub(super) struct DictionaryGroup {
     current: RwLock<Option<Arc<CompressionDictionary>>>,
     /// Number of objects that the group's stores have compressed since the group was created.
     packed: AtomicU64,
-    /// Value of the counter `packed` at which the attempt with the next dictionary starts. It is `u64::MAX` while an
-    /// attempt is queued or running.
+    /// Value of the counter `packed` at which the attempt with the next dictionary starts. It is
+    /// `u64::MAX` while an attempt is queued or running.
     next: AtomicU64,
     stores: Mutex<Vec<Weak<ObjectStore>>>,
     /// Number of objects in the group's stores that the next attempt needs.
@@ -129,8 +138,8 @@ impl DictionaryGroup {
         }
     }
 
-    /// Adds a store to the stores that share the group's dictionaries. Also removes references to stores that no
-    /// longer exist.
+    /// Adds a store to the stores that share the group's dictionaries. Also removes references to
+    /// stores that no longer exist.
     pub(super) fn add_store(&self, store: &Arc<ObjectStore>) {
         let mut stores = self.stores.lock();
         stores.retain(|store| store.strong_count() > 0);
@@ -143,7 +152,8 @@ impl DictionaryGroup {
         }
     }
 
-    /// Returns the newest dictionary, which compresses new objects. `None` while the group has no dictionary.
+    /// Returns the newest dictionary, which compresses new objects. `None` while the group has no
+    /// dictionary.
     pub(super) fn current(&self) -> Option<Arc<CompressionDictionary>> {
         self.current.read().clone()
     }
@@ -153,8 +163,8 @@ impl DictionaryGroup {
         self.next.load(Ordering::Relaxed) == u64::MAX
     }
 
-    /// Counts a compressed object that its store contains. When the count reaches `next`, queues the attempt with a dictionary on the maintenance
-    /// thread.
+    /// Counts a compressed object that its store contains. When the count reaches `next`, queues
+    /// the attempt with a dictionary on the maintenance thread.
     pub(super) fn count_packed(self: &Arc<Self>) {
         let packed = self.packed.fetch_add(1, Ordering::Relaxed) + 1;
         let next = self.next.load(Ordering::Relaxed);
@@ -163,14 +173,15 @@ impl DictionaryGroup {
                 self.next.compare_exchange(next, u64::MAX, Ordering::Relaxed, Ordering::Relaxed);
             if taken.is_ok() {
                 let group = Arc::downgrade(self);
-                self.maintenance
-                    .push(move || group.upgrade().iter().for_each(|it| it.try_dictionaries()));
+                self.maintenance.push(move || {
+                    group.upgrade().iter().for_each(|group| group.try_dictionaries());
+                });
             }
         }
     }
 
-    /// Tries a new dictionary if the group's stores have enough objects. If the dictionary pays, the group uses it, and
-    /// compresses the objects of all stores again.
+    /// Tries a new dictionary if the group's stores have enough objects. If the dictionary pays,
+    /// the group uses it, and compresses the objects of all stores again.
     fn try_dictionaries(&self) {
         let generation = || self.current().map(|current| current.generation());
         let (before, mut next) = (generation(), 0);
@@ -186,8 +197,8 @@ impl DictionaryGroup {
         self.next.store(next, Ordering::Relaxed);
     }
 
-    /// Tries at most one dictionary. Returns the value of `packed` at which the stores can have enough objects for the
-    /// next attempt.
+    /// Tries at most one dictionary. Returns the value of `packed` at which the stores can have
+    /// enough objects for the next attempt.
     fn try_next(&self) -> u64 {
         let packed = self.packed.load(Ordering::Relaxed);
         let stores: Vec<_> = self.stores.lock().iter().filter_map(Weak::upgrade).collect();
@@ -200,11 +211,13 @@ impl DictionaryGroup {
             needed = self.use_if_it_pays(candidate, objects);
             self.needed.store(needed, Ordering::Relaxed);
         }
-        // Updates of objects count as packed too, so a store that does not grow seldom checks its size.
+        // `packed` also counts updates of objects, which are no growth. So wait at least for an
+        // eighth as many packed objects, so that stores that do not grow seldom check their size.
         packed.saturating_add(needed.saturating_sub(objects).max(objects / 8 + 1))
     }
 
-    /// Uses a dictionary for new objects if it pays. Returns the number of objects that the next attempt needs.
+    /// Uses a dictionary for new objects if it pays. Returns the number of objects that the next
+    /// attempt needs.
     fn use_if_it_pays(&self, candidate: Option<DictionaryCandidate>, objects: u64) -> u64 {
         let trained = self.trained_objects();
         let growth =
@@ -225,7 +238,9 @@ impl DictionaryGroup {
         } else {
             needed = least;
         }
-        // The first trained dictionary replaces one of stored objects, so it does not wait for the growth.
+        // The first trained dictionary replaces a dictionary of stored objects, and makes objects a
+        // seventh smaller. So its attempt does not wait until the stores have grown by the factor
+        // `GROWTH`.
         if objects < trained { needed.min(trained) } else { needed }
     }
 
@@ -237,8 +252,8 @@ impl DictionaryGroup {
         }
     }
 
-    /// Makes a dictionary from samples of the stores, which have `objects` objects. Returns `None` if the samples are
-    /// too small. To copy samples, the call locks one store after another.
+    /// Makes a dictionary from samples of the stores, which have `objects` objects. Returns `None`
+    /// if the samples are too small. To copy samples, the call locks one store after another.
     fn new_dictionary(
         &self,
         stores: &[Arc<ObjectStore>],
@@ -254,14 +269,16 @@ impl DictionaryGroup {
         let mut held_out: Vec<Vec<u8>> = Vec::new();
         let query =
             |store: &ObjectStore| store.usage().objects.saturating_mul(count).div_ceil(objects);
-        // Count the samples of all stores together, because each of many small stores has only one.
+        // Number the samples across all stores. Otherwise, no sample of many small stores with one
+        // sample each would be held out.
         let mut at = 0;
         for store in stores {
             for packed in store.spread(usize::try_from(query(store)).unwrap_or(usize::MAX)) {
                 if !body_length(&packed.record).is_ok_and(|length| length <= MAX_SAMPLE_BYTES) {
                     continue;
                 }
-                // Most objects have a template, so the dictionary must suit reduced bodies.
+                // Most objects have a template, so the dictionary must suit reduced bodies (objects
+                // without the part of their managedFields that the template contains).
                 let with = packed.dictionary.as_deref();
                 if context.decompress(&packed.record, with, body).is_err() {
                     continue;
@@ -278,7 +295,8 @@ impl DictionaryGroup {
                 at += 1;
             }
         }
-        // After a dictionary, the next one needs more objects by the factor `GROWTH`, so the number stays small.
+        // After a dictionary that the group uses, the next one needs more objects by the factor
+        // `GROWTH`. So this number stays far below its maximum of 253.
         let generation = self.current().map_or(0, |current| current.generation()) + 1;
         let dictionary = if is_trained {
             if samples.len() < MIN_SAMPLE_BYTES {
@@ -451,7 +469,7 @@ mod tests {
         let total = || catalog.usage().iter().map(|(_, usage)| usage.bytes).sum::<u64>();
         let counted = || {
             let readers = ["a", "b", "c"].map(|name| catalog.reader(&namespace(name)).unwrap());
-            readers.map(|it| it.store.contents.read().dictionaries.bytes())
+            readers.map(|reader| reader.store.contents.read().dictionaries.bytes())
         };
         let (alone, bytes) = (total(), dictionary.bytes());
         assert_eq!(counted(), [bytes, 0, 0]);
@@ -473,13 +491,13 @@ mod tests {
     #[test]
     fn only_stores_of_one_profile_namespace_and_identity_share_a_dictionary() {
         let catalog = StoreCatalog::new();
-        let own = namespace("x");
-        let of_a = InformerKey { declared_in: Some("a".into()), ..own.clone() };
-        let of_b = InformerKey { declared_in: Some("b".into()), ..own.clone() };
+        let unscoped = namespace("x");
+        let of_a = InformerKey { declared_in: Some("a".into()), ..unscoped.clone() };
+        let of_b = InformerKey { declared_in: Some("b".into()), ..unscoped.clone() };
         let identity = Identity::ServiceAccount { namespace: "a".into(), name: "reader".into() };
         let of_account = InformerKey { identity, ..of_a.clone() };
         let other_scope = InformerKey { scope: InformerScope::AllNamespaces, ..of_a.clone() };
-        let keys = [&own, &of_a, &of_b, &of_account];
+        let keys = [&unscoped, &of_a, &of_b, &of_account];
         let groups = keys.map(|key| catalog.dictionary_group(key));
         for (at, group) in groups.iter().enumerate() {
             assert!(groups[..at].iter().all(|other| !Arc::ptr_eq(other, group)), "{at}");
@@ -490,14 +508,16 @@ mod tests {
     #[test]
     fn the_size_of_a_store_reveals_nothing_about_objects_of_another_namespace() {
         const GUESS: &str = "a string that a tenant guesses: 7f3c90e5b1d2486a";
-        /// Returns the bytes of a tenant's store, while `text` stands in each object of another namespace.
+        /// Returns the bytes of a tenant's store, while `text` stands in each object of another
+        /// namespace.
         fn tenant_bytes_with(text: &str) -> u64 {
             let catalog = StoreCatalog::new();
             let declared =
                 |name: &str| InformerKey { declared_in: Some(name.into()), ..namespace(name) };
             let fill = |name: &str, text: &str| {
                 let mut writer = catalog.open(&declared(name), &BTreeSet::new());
-                // The dictionary is made of the objects that the store has when the maintenance thread resumes.
+                // The dictionary is made of the objects that the store has when the maintenance
+                // thread resumes.
                 let resume = pause(&catalog, &declared(name));
                 for n in 0..100 {
                     let pod = pod(n).replace("web", text);
@@ -555,7 +575,7 @@ mod tests {
             catalog.wait_until_settled();
         }
         let group = catalog.dictionary_group(&namespace("a"));
-        assert!(group.current().is_some_and(|it| it.bytes() <= 8 << 10));
+        assert!(group.current().is_some_and(|dictionary| dictionary.bytes() <= 8 << 10));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The event log of a store: its latest changes, for watches and for lists of previous resource versions.
+//! The event log of a store: its latest changes, for watches and for lists of previous resource
+//! versions.
 
 use super::{
     allocation::taken,
@@ -14,29 +15,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Age above which an event log drops a change, except the changes that [`KEPT_CHANGES`] keeps. The API server's watch
-/// cache uses the same age: its bookmark period of 60 s, plus a quarter.
+/// Age above which an event log drops a change, except the last changes that [`KEPT_CHANGES`] and
+/// [`KEPT_BYTES`] permit it to keep. The API server's watch cache uses the same age: its bookmark
+/// period of 60 s, plus a quarter.
 pub(super) const WINDOW: Duration = Duration::from_secs(75);
 
 /// Maximum number of changes in an event log. The API server's watch cache has the same limit.
 const MAX_CHANGES: usize = 102_400;
 
-/// Range for the limit on the bytes of objects that only the event log keeps. Within this range, the limit is half
-/// the bytes of the objects in the store.
+/// Range for the limit on the bytes of objects that only the event log keeps. Within this range,
+/// the limit is half the bytes of the objects in the store.
 ///
-/// So a store whose objects all change grows by at most half. The log of a small store keeps some hundred changes.
+/// So a store whose objects all change grows by at most half. The log of a small store keeps some
+/// hundred changes.
 const MAX_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(32 << 20);
 
-/// Number of changes that an event log keeps at any age, as the API server's watch cache does. With these changes,
-/// clients of a rarely changing resource can resume watches from old versions.
+/// Number of changes that an event log keeps at any age, as the API server's watch cache does. With
+/// these changes, clients of a rarely changing resource can resume watches from old versions. The
+/// log does not keep changes of Secrets with their payload longer than [`WINDOW`].
 const KEPT_CHANGES: usize = 100;
 
-/// [`KEPT_CHANGES`] applies only while the objects in the event log take at most this number of bytes. So an idle
-/// store takes little memory.
+/// [`KEPT_CHANGES`] applies only while the objects in the event log take at most this number of
+/// bytes. So an idle store takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
-/// One change of one object: the object before the change, the object after the change, and the resource version of the
-/// change.
+/// One change of one object: the object before the change, the object after the change, and the
+/// resource version of the change.
 pub struct StoreChange {
     pub(super) arrived: Option<Instant>,
     pub(super) namespace: Arc<str>,
@@ -46,25 +50,30 @@ pub struct StoreChange {
     pub(super) is_replacement: bool,
 }
 
-/// The latest changes of a store, oldest first. The log contains every change after the version `since`.
+/// The latest changes of a store, oldest first. The log contains every change after the version
+/// `since`.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
     changes: VecDeque<Arc<StoreChange>>,
-    /// Number that the event log assigns to its next change. The log never reuses a number.
+    /// Number that the event log assigns to its next change. The log never reuses a number, because
+    /// followers remember the number of the next change that they read.
     next: u64,
-    /// Number of times that the log has dropped all its changes. An `EventLogFollower` ends when this number changes.
+    /// Number of times that the log has dropped all its changes, for example because a list showed
+    /// a change without its time. An `EventLogFollower` ends when this number changes, because it
+    /// cannot read the dropped changes.
     pub(super) epoch: u64,
-    /// The event log contains all changes after this resource version. `None` until the first list of the store ends,
-    /// and after a purge until the next list ends.
+    /// The event log contains all changes after this resource version. `None` until the first list
+    /// of the store ends, and after a purge until the next list ends.
     pub(super) since: Option<ResourceVersion>,
-    /// The event log can lack changes between these two resource versions. A list of the API server found equal
-    /// objects at both versions. However, an object can have been created and deleted in between.
+    /// The event log can lack changes between these two resource versions. A list of the API server
+    /// found equal objects at both versions. However, an object can have been created and deleted
+    /// in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
-    /// Whether the store's objects match its version. The flag is cleared when a running list finds a change, and set
-    /// when the list ends.
+    /// Whether the store's objects match its version. The flag is cleared when a running list finds
+    /// a change, and set when the list ends.
     is_complete: bool,
-    /// Whether the store is receiving a full list. A list shows neither the order nor the time of changes, so the log
-    /// does not store changes from a list.
+    /// Whether the store is receiving a full list. A list shows neither the order nor the time of
+    /// changes, so the log does not store changes from a list.
     is_listing: bool,
     object_bytes: usize,
     dictionaries: DictionarySet,
@@ -75,50 +84,44 @@ const CHANGE_BYTES: usize = taken(size_of::<StoreChange>() + 2 * size_of::<usize
 
 impl StoreChange {
     /// Namespace of the changed object; empty for a cluster-scoped object.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
     /// Name of the changed object, as UTF-8.
-    #[must_use]
     pub fn name(&self) -> &[u8] {
         let packed = self.now.as_ref().or(self.before.as_ref());
         packed.map_or(b"", |packed| packed.record.name())
     }
 
-    /// Resource version of the object after the change. For a deletion, this is the version of the delete event.
-    #[must_use]
+    /// Resource version of the object after the change. For a deletion, this is the version of the
+    /// delete event.
     pub fn version(&self) -> &ResourceVersion {
         &self.version
     }
 
     /// Whether the object existed before the change.
-    #[must_use]
     pub fn has_previous(&self) -> bool {
         self.before.is_some()
     }
 
     /// Whether the object exists after the change.
-    #[must_use]
     pub fn exists(&self) -> bool {
         self.now.is_some()
     }
 
     /// Returns the encoding of the object before and after the change.
-    #[must_use]
     pub fn encoding(&self) -> ObjectEncoding {
         self.records().next().map_or(ObjectEncoding::Json, |packed| packed.encoding)
     }
 
-    /// Whether the UID changed, because the object was deleted and created again with the same name.
-    #[must_use]
+    /// Whether the UID changed, because the object was deleted and created again with the same
+    /// name.
     pub fn is_replacement(&self) -> bool {
         self.is_replacement
     }
 
     /// Whether the changed object is a Secret whose payload the store contains.
-    #[must_use]
     pub fn is_secret(&self) -> bool {
         self.records().any(|packed| packed.record.packing() == BodyCompression::Secret)
     }
@@ -127,10 +130,11 @@ impl StoreChange {
         self.before.iter().chain(&self.now)
     }
 
-    /// Returns the bytes of the object before the change, because only the event log keeps that object.
+    /// Returns the bytes of the object before the change, because only the event log keeps that
+    /// object.
     ///
-    /// The method does not count the object after the change, because the store's rows or the next change already
-    /// count it.
+    /// The method does not count the object after the change, because the store's rows or the next
+    /// change already count it.
     fn object_bytes(&self) -> usize {
         self.before.as_ref().map_or(0, |packed| packed.record.bytes())
     }
@@ -152,18 +156,20 @@ impl EventLog {
         self.is_complete
     }
 
-    /// Returns the changes whose number is `from` or higher, or `None` if the log has dropped some of these changes.
+    /// Returns the changes whose number is `from` or higher, or `None` if the log has dropped some
+    /// of these changes.
     pub(super) fn from(&self, from: u64) -> Option<impl Iterator<Item = &Arc<StoreChange>>> {
         let skipped = usize::try_from(from.checked_sub(self.first())?).ok()?;
         Some(self.changes.iter().skip(skipped))
     }
 
-    /// Returns the number of the first change after resource version `version`, or `None` if the log lacks changes
-    /// after `version`.
+    /// Returns the number of the first change after resource version `version`, or `None` if the
+    /// log lacks changes after `version`.
     pub(super) fn first_after(&self, version: &ResourceVersion) -> Option<u64> {
         let since = self.since.as_ref()?;
         if version.is_opaque() || since.is_opaque() {
-            // Resource versions that are not numbers have no order, so the log can only search for an equal version.
+            // Resource versions that are not numbers have no order, so the log can only search for
+            // an equal version.
             let at = self.changes.iter().rposition(|change| change.version == *version);
             let at = at.map(|at| self.first() + at as u64 + 1);
             return at.or_else(|| (version == since).then(|| self.first()));
@@ -182,8 +188,8 @@ impl EventLog {
         self.next - self.changes.len() as u64
     }
 
-    /// Returns an empty event log for a purged store. Its `epoch` is one higher than in `self`, and the number of its
-    /// next change is the same as in `self`.
+    /// Returns an empty event log for a purged store. Its `epoch` is one higher than in `self`,
+    /// which ends all followers. The number of its next change is the same as in `self`.
     pub(super) fn emptied(&self) -> Self {
         let Self { next, epoch, is_listing, .. } = *self;
         Self { next, epoch: epoch + 1, is_listing, ..Self::default() }
@@ -193,11 +199,11 @@ impl EventLog {
         self.is_listing = true;
     }
 
-    /// Ends a list that has raised the store's version from `before` to `now`. Returns the changes that the log
-    /// drops.
+    /// Ends a list that has raised the store's version from `before` to `now`. Returns the changes
+    /// that the log drops.
     ///
-    /// If the list found no change, the log keeps its changes, and clients can still watch from `before`. Otherwise,
-    /// the log drops all its changes.
+    /// If the list found no change, the log keeps its changes, and clients can still watch from
+    /// `before`. Otherwise, the log drops all its changes.
     pub(super) fn end_list(
         &mut self,
         before: Option<ResourceVersion>,
@@ -210,8 +216,8 @@ impl EventLog {
         Vec::new()
     }
 
-    /// Records that the log can lack changes between the versions `before` and `now`, at which the objects are equal.
-    /// An existing gap grows up to `now`, so that the log stores only one gap.
+    /// Records that the log can lack changes between the versions `before` and `now`, at which the
+    /// objects are equal. An existing gap grows up to `now`, so that the log stores only one gap.
     pub(super) fn extend_gap(
         &mut self,
         before: Option<ResourceVersion>,
@@ -229,8 +235,9 @@ impl EventLog {
         self.is_complete = false;
     }
 
-    /// Drops and returns all changes in the event log. From now on, the log records all changes after version
-    /// `since`. If `since` is `None`, the log ignores changes until the next list ends.
+    /// Drops and returns all changes in the event log. From now on, the log records all changes
+    /// after version `since`. If `since` is `None`, the log ignores changes until the next list
+    /// ends.
     fn restart(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
@@ -255,9 +262,9 @@ impl EventLog {
         Some(oldest)
     }
 
-    /// Drops the oldest changes until the log's objects take at most `max_bytes` and the log has at most
-    /// [`MAX_CHANGES`]. Also drops changes that are older than [`WINDOW`] at `now`, except [`KEPT_CHANGES`]. Returns
-    /// the dropped changes.
+    /// Drops the oldest changes until the log's objects take at most `max_bytes` and the log has at
+    /// most [`MAX_CHANGES`]. Also drops changes that are older than [`WINDOW`] at `now`, except
+    /// [`KEPT_CHANGES`]. Returns the dropped changes.
     fn trim(&mut self, now: Option<Instant>, max_bytes: usize) -> Vec<Arc<StoreChange>> {
         let mut gone = Vec::new();
         while let Some(oldest) = self.changes.front() {
@@ -283,8 +290,8 @@ impl EventLog {
 }
 
 impl StoreContents {
-    /// Adds a change to the event log. The caller must raise the store's version afterwards. Returns the changes that
-    /// the log drops, which the caller must free outside the store's lock.
+    /// Adds a change to the event log. The caller must raise the store's version afterwards.
+    /// Returns the changes that the log drops, which the caller must free outside the store's lock.
     pub(super) fn log_change(
         &mut self,
         version: Option<&ResourceVersion>,
@@ -297,11 +304,11 @@ impl StoreContents {
             return Vec::new();
         }
         let is_next = |version: &&ResourceVersion| {
-            self.version.as_ref().is_none_or(|held| {
-                if version.is_opaque() || held.is_opaque() {
-                    *version != held
+            self.version.as_ref().is_none_or(|current| {
+                if version.is_opaque() || current.is_opaque() {
+                    *version != current
                 } else {
-                    held.is_older_than(version)
+                    current.is_older_than(version)
                 }
             })
         };
@@ -314,8 +321,8 @@ impl StoreContents {
         self.trim_log(arrived)
     }
 
-    /// Records that the store lacks a change, so that followers of the event log end. Returns the changes that the log
-    /// drops, which the caller must free outside the store's lock.
+    /// Records that the store lacks a change, so that followers of the event log end. Returns the
+    /// changes that the log drops, which the caller must free outside the store's lock.
     pub(super) fn lose_change(&mut self) -> Vec<Arc<StoreChange>> {
         if self.log.is_listing {
             // When the list ends, the log drops its changes.
@@ -324,8 +331,8 @@ impl StoreContents {
         if self.log.is_complete { self.log.restart(self.version.clone()) } else { Vec::new() }
     }
 
-    /// Drops the changes that are too old at `now` or exceed the event log's limits. Returns these changes, which the
-    /// caller must free outside the store's lock.
+    /// Drops the changes that are too old at `now` or exceed the event log's limits. Returns these
+    /// changes, which the caller must free outside the store's lock.
     pub(super) fn trim_log(&mut self, now: Option<Instant>) -> Vec<Arc<StoreChange>> {
         let max_bytes = (self.object_bytes / 2).clamp(*MAX_BYTES.start(), *MAX_BYTES.end());
         self.log.trim(now, max_bytes)

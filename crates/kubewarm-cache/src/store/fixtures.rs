@@ -21,12 +21,14 @@ pub(super) fn uid(n: u8) -> Uid {
     Uid::from([n; 16])
 }
 
-/// Returns an object as JSON with these labels. `rest` is inserted after `metadata`, and begins with a comma.
+/// Returns an object as JSON with these labels. `rest` is inserted after `metadata`, and begins
+/// with a comma.
 pub(super) fn body(labels: &str, rest: &str) -> String {
     format!(r#"{{"metadata":{{"labels":{labels}}}{rest}}}"#)
 }
 
-/// Returns an upsert of the object with the key `<namespace>/<name>`. `id` fills the 16 bytes of the UID.
+/// Returns an upsert of the object with the key `<namespace>/<name>`. `id` fills the 16 bytes of
+/// the UID.
 pub(super) fn upsert<'a>(key: &'a str, id: u8, version: &str, body: &'a str) -> Delta<'a> {
     let (namespace, name) = key.split_once('/').unwrap();
     Delta::Upsert(DecodedObject {
@@ -55,14 +57,15 @@ pub(super) fn keys(reader: &StoreReader) -> Vec<ObjectKey> {
     reader.versions(None, usize::MAX).into_iter().map(|(key, _)| key).collect()
 }
 
-/// Returns the objects that `query` selects, in key order. The caller must not write to the store during the call.
+/// Returns the objects that `query` selects, in key order. The caller must not write to the store
+/// during the call.
 pub(super) fn selected(reader: &StoreReader, query: &ObjectQuery) -> Vec<StoredObject> {
     let mut selected = reader.select(query, None, None);
     while selected.filter_next() {}
     let mut keys = Vec::new();
-    selected.visit_next(|it| {
-        let name = String::from_utf8_lossy(it.name).into();
-        keys.push(ObjectKey { namespace: it.namespace.into(), name });
+    selected.visit_next(|object| {
+        let name = String::from_utf8_lossy(object.name).into();
+        keys.push(ObjectKey { namespace: object.namespace.into(), name });
         ControlFlow::Continue(())
     });
     keys.iter().filter_map(|key| reader.get(key)).collect()

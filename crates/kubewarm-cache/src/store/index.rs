@@ -1,12 +1,13 @@
-//! Inverted indexes: each maps a label or a field value to the numbers of the rows whose objects have it.
+//! Inverted indexes: each maps a label or a field value to the numbers of the rows whose objects
+//! have it.
 
 use super::allocation::taken;
 use kubewarm_api::model::{FieldPath, LabelSelector, LabelSelectorOperator};
 use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, HashMap};
 
-/// A set of row numbers. Each row of a store contains one object. The variant depends on the number of rows, to take
-/// the least memory.
+/// A set of row numbers. Each row of a store contains one object. The variant depends on the number
+/// of rows, to take the least memory.
 #[derive(Debug)]
 enum RowSet {
     One(u32),
@@ -15,15 +16,16 @@ enum RowSet {
     Many(Box<RoaringBitmap>),
 }
 
-/// Maximum number of rows in `RowSet::Few`. With more rows, a bitmap takes less memory. `RowSet::Many` becomes
-/// `RowSet::Few` again when at most 16 rows (half of this number) are left.
+/// Maximum number of rows in `RowSet::Few`. With more rows, a bitmap takes less memory.
+/// `RowSet::Many` becomes `RowSet::Few` again when at most 16 rows (half of this number) are left.
 const FEW: usize = 32;
 
-/// Bytes that a bitmap takes in addition to its serialized size: the struct, the headers of its containers and spare
-/// capacity.
+/// Bytes that a bitmap takes in addition to its serialized size: the struct, the headers of its
+/// containers and spare capacity.
 const BITMAP_BYTES: usize = 96;
 
-/// Maps each value of one label key, or of one field, to the rows of the objects that have the value.
+/// Maps each value of one label key, or of one field, to the rows of the objects that have the
+/// value.
 #[derive(Debug, Default)]
 pub(super) struct ValueIndex {
     rows: HashMap<Box<str>, RowSet>,
@@ -42,7 +44,8 @@ pub(super) struct LabelIndex {
 pub(super) struct FieldIndex {
     pub(super) path: FieldPath,
     pub(super) values: ValueIndex,
-    /// Whether the index covers every object of the store. Queries do not use an index that lacks objects.
+    /// Whether the index covers every object of the store. Queries do not use an index that lacks
+    /// objects.
     pub(super) is_complete: bool,
 }
 
@@ -57,8 +60,8 @@ impl RowSet {
 
     fn insert(&mut self, row: u32) {
         match self {
-            Self::One(held) if *held == row => (),
-            Self::One(held) => *self = Self::of(vec![row.min(*held), row.max(*held)]),
+            Self::One(single) if *single == row => (),
+            Self::One(single) => *self = Self::of(vec![row.min(*single), row.max(*single)]),
             Self::Few(rows) => {
                 if let Err(at) = rows.binary_search(&row) {
                     let mut longer = rows.to_vec();
@@ -76,18 +79,20 @@ impl RowSet {
         let remove = |rows: &mut RoaringBitmap| {
             rows.remove(row);
         };
-        self.retain(|held| held != row, remove)
+        self.retain(|other| other != row, remove)
     }
 
-    /// Removes all row numbers in `gone` from the set. Returns whether the set still contains row numbers.
+    /// Removes all row numbers in `gone` from the set. Returns whether the set still contains row
+    /// numbers.
     fn subtract(&mut self, gone: &RoaringBitmap) -> bool {
         self.retain(|row| !gone.contains(row), |rows| *rows -= gone)
     }
 
-    /// Keeps the row numbers for which `keep` returns true. Returns whether the set still contains row numbers.
+    /// Keeps the row numbers for which `keep` returns true. Returns whether the set still contains
+    /// row numbers.
     ///
-    /// If the set is a bitmap, the method calls `cut` instead of `keep`. `cut` must remove the row numbers for which
-    /// `keep` returns false.
+    /// If the set is a bitmap, the method calls `cut` instead of `keep`. `cut` must remove the row
+    /// numbers for which `keep` returns false.
     fn retain(&mut self, keep: impl Fn(u32) -> bool, cut: impl FnOnce(&mut RoaringBitmap)) -> bool {
         let left: Vec<u32> = match self {
             Self::One(row) => return keep(*row),
@@ -133,7 +138,12 @@ impl ValueIndex {
         self.bytes + self.rows.capacity() * 8 / 7 * (size_of::<(Box<str>, RowSet)>() + 1)
     }
 
-    /// Adds the row number `row` to the rows with the value `value`. A second call for the same row has no effect.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Adds the row number `row` to the rows with the value `value`. A second call for the same row
+    /// has no effect.
     pub(super) fn insert(&mut self, value: &str, row: u32) {
         if let Some(rows) = self.rows.get_mut(value) {
             let before = rows.bytes();
@@ -180,8 +190,8 @@ impl ValueIndex {
         all
     }
 
-    /// Returns the rows of all objects that have at least one value of the label key or field. Cost: one step for
-    /// each value in the index.
+    /// Returns the rows of all objects that have at least one value of the label key or field.
+    /// Cost: one step for each value in the index.
     pub(super) fn any(&self) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         for rows in self.rows.values() {
@@ -221,7 +231,7 @@ impl LabelIndex {
         let before = values.bytes();
         values.remove(value, row);
         self.bytes = self.bytes + values.bytes() - before;
-        if values.rows.is_empty() {
+        if values.is_empty() {
             self.bytes -= entry_bytes(key) + values.bytes();
             self.keys.remove(key);
         }
@@ -232,15 +242,15 @@ impl LabelIndex {
         self.keys.retain(|key, values| {
             let before = values.bytes();
             values.subtract(gone);
-            let left = !values.rows.is_empty();
+            let left = !values.is_empty();
             let now = if left { values.bytes() } else { 0 };
             *bytes = *bytes + now - before - if left { 0 } else { entry_bytes(key) };
             left
         });
     }
 
-    /// Returns the rows whose objects match `selector`. The function calls `all`, which returns every row of the
-    /// store, only if no requirement is `In` or `Exists`.
+    /// Returns the rows whose objects match `selector`. The function calls `all`, which returns
+    /// every row of the store, only if no requirement is `In` or `Exists`.
     pub(super) fn select(
         &self,
         selector: &LabelSelector,

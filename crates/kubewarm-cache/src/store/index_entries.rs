@@ -1,5 +1,6 @@
-//! The labels and field values of one object, as entries for the store's indexes. The writer reads them from the
-//! object without the store's lock, and adds them to the indexes under the write lock.
+//! The labels and field values of one object, as entries for the store's indexes. The writer reads
+//! them from the object without the store's lock, and adds them to the indexes under the write
+//! lock.
 
 use super::{
     contents::{IndexedValues, StoreContents},
@@ -21,8 +22,8 @@ impl IndexEntries {
         Self { labels, ..Self::read_fields(body, paths) }
     }
 
-    /// Reads only the values at the field paths `paths` from an object. Used for a change that keeps the
-    /// object's labels, because the label index then needs no update.
+    /// Reads only the values at the field paths `paths` from an object. Used for a change that
+    /// keeps the object's labels, because the label index then needs no update.
     pub(super) fn read_fields(body: ObjectBody<'_>, paths: &FieldPathSet) -> Self {
         Self { labels: Vec::new(), values: indexed_values(body, paths) }
     }

@@ -1,5 +1,6 @@
-//! A queue of background work on stores: filling indexes, and training dictionaries. Each `StoreCatalog` runs this
-//! work in one maintenance thread, so that the work does not delay the processing of watch events.
+//! A queue of background work on stores: filling indexes, and training dictionaries. Each
+//! `StoreCatalog` runs this work in one maintenance thread, so that the work does not delay the
+//! processing of watch events.
 
 use super::{
     object_store::ObjectStore,
@@ -12,16 +13,18 @@ use std::{
     thread,
 };
 
-/// Maximum number of objects that a maintenance job processes in one step. During a step, the job holds a store's
-/// write lock for less than a millisecond.
+/// Maximum number of objects that a maintenance job processes in one step. During a step, the job
+/// holds a store's write lock for less than a millisecond.
 const STEP: usize = 128;
 
 type MaintenanceJob = Box<dyn FnOnce() + Send>;
 
-/// The job queue of the maintenance thread. The thread ends when the last clone of the queue is dropped.
+/// The job queue of the maintenance thread. The thread ends when the last clone of the queue is
+/// dropped.
 ///
-/// The queue needs no limit. It contains at most one training of a dictionary for each `DictionaryGroup`, and one job
-/// for each change of the field indexes that profiles declare. A queued job does not keep its store in memory.
+/// The queue needs no limit. It contains at most one training of a dictionary for each
+/// `DictionaryGroup`, and one job for each change of the field indexes that profiles declare. A
+/// queued job does not keep its store in memory.
 #[derive(Clone, Debug)]
 pub(super) struct MaintenanceQueue(mpsc::Sender<MaintenanceJob>);
 
@@ -40,7 +43,8 @@ impl MaintenanceQueue {
     /// Queues `job` for the maintenance thread. A job must not queue another job, because
     /// [`MaintenanceQueue::settle`] does not wait for the second job.
     pub(super) fn push(&self, job: impl FnOnce() + Send + 'static) {
-        // Sending fails only if the maintenance thread did not start. The calling thread then runs the job.
+        // Sending fails only if the maintenance thread did not start. The calling thread then runs
+        // the job.
         if let Err(mpsc::SendError(job)) = self.0.send(Box::new(job)) {
             run(job);
         }
@@ -54,14 +58,16 @@ impl MaintenanceQueue {
     }
 }
 
-/// Runs a job. If the job panics, the function logs an error, and the thread goes on with the next job.
+/// Runs a job. If the job panics, the function logs an error, and the thread goes on with the next
+/// job.
 fn run(job: MaintenanceJob) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a maintenance job panicked and is not repeated");
     }
 }
 
-/// Compresses a store's objects again with the newest dictionary, [`STEP`] rows at a time. Skips uncompressed objects.
+/// Compresses a store's objects again with the newest dictionary, [`STEP`] rows at a time. Skips
+/// uncompressed objects, such as small objects and Secrets.
 pub(super) fn repack(store: &ObjectStore) {
     let Some(with) = store.dictionary_group.current() else { return };
     let mut next = Some(0);
@@ -89,8 +95,8 @@ pub(super) fn repack(store: &ObjectStore) {
             let mut contents = store.contents.write();
             let mut gone = Vec::with_capacity(repacked.len());
             for (number, record, again) in repacked {
-                // A row that the writer has changed since `copy_rows` already uses the newest dictionary, so the job
-                // skips the row.
+                // A row that the writer has changed since `copy_rows` already uses the newest
+                // dictionary, so the job skips the row.
                 if contents.slab.get(number).is_some_and(|row| row.record == record) {
                     gone.push(contents.repack(number, again));
                 }
@@ -102,10 +108,11 @@ pub(super) fn repack(store: &ObjectStore) {
     }
 }
 
-/// Adds the field values of every stored object to the field indexes that profiles declare. Values that the writer
-/// has already added stay the same.
+/// Adds the field values of every stored object to the field indexes that profiles declare. Values
+/// that the writer has already added stay the same.
 ///
-/// If the set of field indexes changes, the function returns early, because each such change queues another job.
+/// If the set of field indexes changes, the function returns early, because each such change queues
+/// another job.
 pub(super) fn complete_indexes(store: &ObjectStore) {
     let contents = store.contents.read();
     if contents.declared.iter().all(|index| index.is_complete) {
@@ -119,11 +126,12 @@ pub(super) fn complete_indexes(store: &ObjectStore) {
     }
 }
 
-/// Adds the objects in up to [`STEP`] rows, from row number `from`, to the field indexes of the paths `declared`.
-/// Returns the row number at which the next step starts, or `None` after the last row.
+/// Adds the objects in up to [`STEP`] rows, from row number `from`, to the field indexes of the
+/// paths `declared`. Returns the row number at which the next step starts, or `None` after the last
+/// row.
 ///
-/// Also returns `None` if the store's set of field indexes is no longer `declared`. An index of the same path can
-/// then be new and empty.
+/// Also returns `None` if the store's set of field indexes is no longer `declared`. An index of the
+/// same path can then be new and empty.
 fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> Option<u32> {
     let copies = store.copy_rows(from, STEP);
     let next = copies.last().and_then(|(number, _)| number.checked_add(1));
@@ -132,7 +140,7 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
             let body = store.unpack_detached(packed, context, body);
             body.map_or_else(Vec::new, |body| indexed_values(body, declared))
         };
-        let found: Vec<_> = copies
+        let results: Vec<_> = copies
             .into_iter()
             .map(|(number, packed)| (number, values_of(&packed), packed.record))
             .collect();
@@ -140,11 +148,11 @@ fn index_step(store: &ObjectStore, declared: &Arc<FieldPathSet>, from: u32) -> O
         if !Arc::ptr_eq(&contents.paths, declared) {
             return None;
         }
-        for (number, mut values, record) in found {
+        for (number, mut values, record) in results {
             let Some(now) = contents.packed(number) else { continue };
             if now.record != record {
-                // The object in this row has changed since `copy_rows`. This case is rare, so read the object's JSON
-                // again under the store's lock.
+                // The object in this row has changed since `copy_rows`. This case is rare, so read
+                // the object's JSON again under the store's lock.
                 values = values_of(&now);
             }
             contents.index(number, &values);
@@ -190,8 +198,9 @@ mod tests {
         let declared = Arc::clone(&store.contents.read().paths);
         declare(&[]);
         declare(&query);
-        // The test has dropped the first index of `a`, which contained row 0, and has created a second index of `a`.
-        // A step for the first index must not mark the second index as complete.
+        // The test has dropped the first index of `a`, which contained row 0, and has created a
+        // second index of `a`. A step for the first index must not mark the second index as
+        // complete.
         assert_eq!(index_step(&store, &declared, 1), None);
         let is_complete = || store.contents.read().declared.iter().all(|index| index.is_complete);
         assert!(!is_complete());

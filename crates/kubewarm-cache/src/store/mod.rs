@@ -1,5 +1,5 @@
-//! The store of each informer keeps the informer's objects in memory. Each store has one writer and any number of
-//! readers.
+//! The store of each informer keeps the informer's objects in memory. Each store has one writer and
+//! any number of readers.
 
 mod allocation;
 mod catalog;
@@ -15,19 +15,19 @@ mod index;
 mod index_entries;
 mod maintenance_queue;
 #[cfg(test)]
-mod managed_fields;
+mod managed_fields_tests;
 mod namespace_interner;
 mod object_sample;
 mod object_store;
 mod packed_object;
 #[cfg(test)]
-mod random_history;
+mod random_history_tests;
 mod reader;
 mod row_order;
 mod row_snapshot;
 mod scan_budget;
 #[cfg(test)]
-mod secrets;
+mod secrets_tests;
 mod select;
 mod slab;
 mod template_set;

@@ -1,4 +1,5 @@
-//! The namespace names of a store. Rows refer to a name by number, so the store keeps each name once.
+//! The namespace names of a store. Rows refer to a name by number, so the store keeps each name
+//! once.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 #[derive(Debug, Default)]
 pub(super) struct NamespaceInterner {
     numbers: BTreeMap<Arc<str>, u32>,
-    held: Vec<NamespaceEntry>,
+    entries: Vec<NamespaceEntry>,
     free: Vec<u32>,
     bytes: usize,
     empty: Arc<str>,
@@ -29,41 +30,41 @@ impl NamespaceInterner {
 
     /// Returns the name of a namespace, or an empty name if the number is not in use.
     pub(super) fn name(&self, number: u32) -> &Arc<str> {
-        self.held.get(number as usize).map_or(&self.empty, |held| &held.name)
+        self.entries.get(number as usize).map_or(&self.empty, |entry| &entry.name)
     }
 
     /// Adds one row to the count of rows in a namespace, and returns the namespace's number.
     pub(super) fn enter(&mut self, name: &str) -> u32 {
         if let Some(number) = self.number(name) {
-            if let Some(held) = self.held.get_mut(number as usize) {
-                held.rows += 1;
+            if let Some(entry) = self.entries.get_mut(number as usize) {
+                entry.rows += 1;
             }
             return number;
         }
         let name: Arc<str> = name.into();
-        let held = NamespaceEntry { name: Arc::clone(&name), rows: 1 };
+        let entry = NamespaceEntry { name: Arc::clone(&name), rows: 1 };
         self.bytes += weight(&name);
-        let next = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        let next = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let number = self.free.pop().unwrap_or(next);
-        match self.held.get_mut(number as usize) {
-            Some(position) => *position = held,
-            None => self.held.push(held),
+        match self.entries.get_mut(number as usize) {
+            Some(free) => *free = entry,
+            None => self.entries.push(entry),
         }
         self.numbers.insert(name, number);
         number
     }
 
-    /// Subtracts one row from the count of rows in a namespace. When the count is 0, the namespace's name is removed
-    /// and its number becomes free.
+    /// Subtracts one row from the count of rows in a namespace. When the count is 0, the
+    /// namespace's name is removed and its number becomes free.
     pub(super) fn leave(&mut self, number: u32) {
-        let Some(held) = self.held.get_mut(number as usize) else { return };
-        held.rows = held.rows.saturating_sub(1);
-        if held.rows > 0 {
+        let Some(entry) = self.entries.get_mut(number as usize) else { return };
+        entry.rows = entry.rows.saturating_sub(1);
+        if entry.rows > 0 {
             return;
         }
-        self.bytes -= weight(&held.name);
-        self.numbers.remove(&held.name);
-        held.name = Arc::from("");
+        self.bytes -= weight(&entry.name);
+        self.numbers.remove(&entry.name);
+        entry.name = Arc::from("");
         self.free.push(number);
         if self.numbers.is_empty() {
             *self = Self::default();
@@ -71,8 +72,8 @@ impl NamespaceInterner {
     }
 }
 
-/// Returns the bytes that one namespace takes: its name, two reference counts, an entry in `numbers` and an entry in
-/// `held`.
+/// Returns the bytes that one namespace takes: its name, two reference counts, an entry in
+/// `numbers` and an entry in `entries`.
 fn weight(name: &str) -> usize {
     name.len() + 2 * size_of::<usize>() + size_of::<NamespaceEntry>() + size_of::<(Arc<str>, u32)>()
 }

@@ -1,5 +1,5 @@
-//! Stores a sample of objects in separate stores, as the operator would. The sample predicts how much memory all
-//! objects of the sampled informers will take.
+//! Stores a sample of objects in separate stores, as the operator would. The sample predicts how
+//! much memory all objects of the sampled informers will take.
 
 use super::{StoreCatalog, StoreWriter};
 use kubewarm_api::model::{
@@ -8,12 +8,12 @@ use kubewarm_api::model::{
 };
 use std::collections::BTreeMap;
 
-/// A resource and the part of each object (`Projection`) that a store contains. In a sample, stores with equal keys share
-/// zstd dictionaries.
+/// A resource and the part of each object (`Projection`) that a store contains. In a sample, stores
+/// with equal keys share zstd dictionaries.
 pub type DictionaryKey = (Resource, Projection);
 
-/// Sampled objects of several informers. The sample compresses and indexes the objects as the stores of kubewarm's
-/// operator do. Dropping the sample frees the objects.
+/// Sampled objects of several informers. The sample compresses and indexes the objects as the
+/// stores of kubewarm's operator do. Dropping the sample frees the objects.
 #[derive(Debug)]
 pub struct ObjectSample {
     catalog: StoreCatalog,
@@ -25,10 +25,11 @@ pub struct ObjectSample {
 pub struct SampleUsage {
     /// Number of sampled objects.
     pub objects: u64,
-    /// Memory in bytes that grows with the number of objects. The dictionary's memory does not count.
+    /// Memory in bytes that grows with the number of objects. The dictionary's memory does not
+    /// count.
     pub bytes: u64,
-    /// Memory in bytes of the zstd dictionary that compresses the objects. It does not depend on the number of
-    /// objects.
+    /// Memory in bytes of the zstd dictionary that compresses the objects. It does not depend on
+    /// the number of objects.
     pub dictionary_bytes: u64,
 }
 
@@ -39,8 +40,9 @@ impl Default for ObjectSample {
 }
 
 impl ObjectSample {
-    /// Adds one object to the sample's store for `spec.key`. For the first object of a key, the method opens the
-    /// store with the field indexes that `spec` lists. If the store has objects in another encoding, it drops them.
+    /// Adds one object to the sample's store for `spec.key`. For the first object of a key, the
+    /// method opens the store with the field indexes that `spec` lists. If the store has objects in
+    /// another encoding, it drops them.
     pub fn add(&mut self, spec: &InformerSpec, encoding: ObjectEncoding, item: &DecodedObject<'_>) {
         let writer = self
             .writers
@@ -60,9 +62,8 @@ impl ObjectSample {
     ///
     /// # Cost
     ///
-    /// Blocks until the maintenance thread has trained dictionaries and compressed all objects with them. For a
-    /// thousand objects this takes tens of milliseconds.
-    #[must_use]
+    /// Blocks until the maintenance thread has trained dictionaries and compressed all objects with
+    /// them. For a thousand objects this takes tens of milliseconds.
     pub fn measure(self) -> BTreeMap<DictionaryKey, SampleUsage> {
         self.catalog.wait_until_settled();
         let mut samples = BTreeMap::<DictionaryKey, SampleUsage>::new();
@@ -73,7 +74,7 @@ impl ObjectSample {
             sample.objects += usage.objects;
             sample.bytes += usage.bytes;
             sample.dictionary_bytes =
-                dictionary.map_or(0, |held| u64::try_from(held.bytes()).unwrap_or(0));
+                dictionary.map_or(0, |dictionary| u64::try_from(dictionary.bytes()).unwrap_or(0));
         }
         for sample in samples.values_mut() {
             sample.dictionary_bytes = sample.dictionary_bytes.min(sample.bytes);
@@ -84,12 +85,11 @@ impl ObjectSample {
 }
 
 impl SampleUsage {
-    /// Estimates the memory of `objects` objects in bytes, including the dictionary. Returns 0 if `objects` is 0 or the
-    /// sample is empty.
+    /// Estimates the memory of `objects` objects in bytes, including the dictionary. Returns 0 if
+    /// `objects` is 0 or the sample is empty.
     ///
-    /// If `objects` equals the number of sampled objects, only the dictionary's memory can be too high. A store of few
-    /// objects has no dictionary.
-    #[must_use]
+    /// If `objects` equals the number of sampled objects, only the dictionary's memory can be too
+    /// high. A store of few objects has no dictionary.
     pub fn scaled_to(self, objects: u64) -> u64 {
         if self.objects == 0 || objects == 0 {
             return 0;
@@ -105,7 +105,8 @@ mod tests {
     use crate::store::fixtures::{all, body, informer_key};
     use kubewarm_api::model::{ResourceVersion, Uid};
 
-    /// Returns a pod of about 2 KB. One part of its text is the same in every pod, and one part depends on `n`.
+    /// Returns a pod of about 2 KB. One part of its text is the same in every pod, and one part
+    /// depends on `n`.
     fn pod(n: u32) -> String {
         let random = n.wrapping_mul(0x9e37_79b9);
         let words = "a container of the shop, its ports, its probes, and where its volumes are";

@@ -1,4 +1,5 @@
-//! One store: its data with a lock, and the operations that the writer, the readers and the maintenance thread share.
+//! One store: its data with a lock, and the operations that the writer, the readers and the
+//! maintenance thread share.
 
 use super::{
     compression_contexts::CompressionContext,
@@ -25,25 +26,30 @@ use tokio::sync::Notify;
 
 /// The objects of one informer, with one writer and any number of readers.
 ///
-/// A thread locks at most one store at a time. The writer holds the lock for a few microseconds for each added,
-/// changed or deleted object, and compresses outside the lock. A reader holds the lock for about 0.1 µs for each
-/// object that it collects.
+/// A thread locks at most one store at a time. The writer holds the lock for a few microseconds for
+/// each added, changed or deleted object, and compresses outside the lock. A reader holds the lock
+/// for about 0.1 µs for each object that it collects.
 #[derive(Debug)]
 pub(super) struct ObjectStore {
     pub(super) contents: RwLock<StoreContents>,
-    /// Whether the store contains Secrets with their payload. The store does not compress such objects.
+    /// Whether the store contains Secrets with their payload. The store does not compress such
+    /// objects.
     is_secret: bool,
-    /// The dictionary, zstd contexts and job queue that this store shares with other stores of the same profile
-    /// namespace, identity, resource and projection.
+    /// The dictionary, zstd contexts and job queue that this store shares with other stores of the
+    /// same profile namespace, identity, resource and projection.
     pub(super) dictionary_group: Arc<DictionaryGroup>,
     templates: Arc<TemplateSet>,
-    /// The meter of objects and bytes in the store. They count against the memory and object limits of profiles.
+    /// The meter of objects and bytes in the store. They count against the memory and object limits
+    /// of profiles.
     meter: Arc<UsageMeter>,
     /// Whether the store was closed. The flag changes only under the write lock of `contents`.
     is_closed: AtomicBool,
-    /// The store wakes its [`EventLogFollower`](super::EventLogFollower)s through this `Notify` after each change,
-    /// and when the store is closed.
+    /// The store wakes its [`EventLogFollower`](super::EventLogFollower)s through this `Notify`
+    /// after each change, and when the store is closed.
     pub(super) changed: Arc<Notify>,
+    /// The store wakes tasks that wait for a version through this `Notify`, when its version can
+    /// have changed. A bookmark wakes only these tasks, because it brings followers nothing.
+    pub(super) version_changed: Notify,
 }
 
 impl ObjectStore {
@@ -60,38 +66,42 @@ impl ObjectStore {
             meter,
             is_closed: AtomicBool::new(false),
             changed: Arc::default(),
+            version_changed: Notify::new(),
         }
     }
 
-    /// Runs `entries` without the store's lock to compute an object's index entries, then takes the write lock.
-    /// Returns the entries and the locked contents.
+    /// Runs `entries` without the store's lock to compute an object's index entries, then takes the
+    /// write lock. Returns the entries and the locked contents.
     ///
-    /// If the store's set of field indexes changes before this method takes the lock, it runs `entries` again.
+    /// If the store's set of field indexes changes before this method takes the lock, it runs
+    /// `entries` again.
     pub(super) fn write_with<T>(
         &self,
         entries: impl Fn(&FieldPathSet) -> T,
     ) -> (T, RwLockWriteGuard<'_, StoreContents>) {
         let mut paths = Arc::clone(&self.contents.read().paths);
         loop {
-            let found = entries(&paths);
+            let entries = entries(&paths);
             let contents = self.contents.write();
             if Arc::ptr_eq(&contents.paths, &paths) {
-                return (found, contents);
+                return (entries, contents);
             }
             paths = Arc::clone(&contents.paths);
         }
     }
 
-    /// Sets the store's version to `version`, unless `version` is older. Takes the write lock only if `version`
-    /// differs from the store's version.
+    /// Sets the store's version to `version`, unless `version` is older. Takes the write lock only
+    /// if `version` differs from the store's version.
     pub(super) fn raise(&self, version: &ResourceVersion) {
         if self.contents.read().version.as_ref() != Some(version) {
-            self.contents.write().raise_version(version.clone());
+            let mut contents = self.contents.write();
+            contents.raise_version(version.clone());
+            self.publish_version(contents);
         }
     }
 
-    /// Decompresses the object `record` into `into`. If this fails, logs and counts the error and returns
-    /// `None`.
+    /// Decompresses the object `record` into `into`. If this fails, logs and counts the error and
+    /// returns `None`.
     pub(super) fn unpack<'a>(
         &self,
         record: &PackedObject,
@@ -138,23 +148,24 @@ impl ObjectStore {
         })
     }
 
-    /// Returns the packed objects of up to `limit` rows, in ascending order of the row numbers, starting at number
-    /// `from`.
+    /// Returns the packed objects of up to `limit` rows, in ascending order of the row numbers,
+    /// starting at number `from`.
     pub(super) fn copy_rows(&self, from: u32, limit: usize) -> Vec<(u32, DetachedObject)> {
         let contents = self.contents.read();
         let numbers = contents.slab.numbers_from(from).take(limit);
         numbers.filter_map(|at| Some((at, contents.packed(at)?))).collect()
     }
 
-    /// Returns up to `count` packed (usually compressed) objects, evenly spread over the store's rows.
+    /// Returns up to `count` packed (usually compressed) objects, evenly spread over the store's
+    /// rows.
     pub(super) fn spread(&self, count: usize) -> Vec<DetachedObject> {
         let contents = self.contents.read();
         let step = contents.order.len().div_ceil(count.max(1)).max(1);
         contents.slab.numbers_from(0).step_by(step).filter_map(|at| contents.packed(at)).collect()
     }
 
-    /// Makes the store index exactly the field paths in `paths`, and queues a maintenance job that fills the added
-    /// indexes.
+    /// Makes the store index exactly the field paths in `paths`, and queues a maintenance job that
+    /// fills the added indexes.
     pub(super) fn declare(self: &Arc<Self>, paths: &[FieldPath]) {
         let mut contents = self.contents.write();
         let gone = contents.declare(paths);
@@ -166,7 +177,7 @@ impl ObjectStore {
             let store = Arc::downgrade(self);
             self.dictionary_group
                 .maintenance
-                .push(move || store.upgrade().iter().for_each(|it| complete_indexes(it)));
+                .push(move || store.upgrade().iter().for_each(|store| complete_indexes(store)));
         }
     }
 
@@ -184,21 +195,37 @@ impl ObjectStore {
         self.is_closed.load(atomic::Ordering::Relaxed)
     }
 
-    /// Ends a change of the store: updates the `UsageMeter` (number of objects and bytes), releases the store's lock
-    /// and wakes the store's [`EventLogFollower`](super::EventLogFollower)s.
+    /// Ends a change of the store: updates the `UsageMeter` (number of objects and bytes), releases
+    /// the store's lock and wakes the store's [`EventLogFollower`](super::EventLogFollower)s.
     pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
         if contents.order.len() == 0 {
             self.templates.forget_unused();
         }
-        self.measure(&contents);
-        drop(contents);
+        self.publish_version(contents);
         self.changed.notify_waiters();
     }
 
-    /// Sets the `UsageMeter` to the objects and bytes of `contents`. The caller holds the store's lock, so an older
-    /// value never overwrites a newer value.
+    /// Ends a change of the store's version alone. It wakes no
+    /// [`EventLogFollower`](super::EventLogFollower), because the event log has no new change.
+    pub(super) fn publish_version(&self, mut contents: RwLockWriteGuard<'_, StoreContents>) {
+        self.measure(&contents);
+        // A list changes many objects and the version once, so most changes wake no waiting task.
+        let StoreContents { announced, version, .. } = &mut *contents;
+        let has_new_version = announced != version;
+        if has_new_version {
+            announced.clone_from(version);
+        }
+        drop(contents);
+        if has_new_version {
+            self.version_changed.notify_waiters();
+        }
+    }
+
+    /// Sets the `UsageMeter` to the objects and bytes of `contents`. The caller holds the store's
+    /// lock, so an older value never overwrites a newer value.
     ///
-    /// A closed store does not set the meter, because the next store of the same informer key uses the same meter.
+    /// A closed store does not set the meter, because the next store of the same informer key uses
+    /// the same meter.
     pub(super) fn measure(&self, contents: &StoreContents) {
         if !self.is_closed() {
             self.meter.set(contents.order.len() as u64, self.bytes(contents));
@@ -206,8 +233,8 @@ impl ObjectStore {
     }
 
     /// Marks the store as closed, sets the `UsageMeter` to 0 and wakes the store's
-    /// [`EventLogFollower`](super::EventLogFollower)s. The memory stays allocated until the writer and all readers
-    /// are dropped.
+    /// [`EventLogFollower`](super::EventLogFollower)s. The memory stays allocated until the writer
+    /// and all readers are dropped.
     pub(super) fn close(&self) {
         let contents = self.contents.write();
         self.is_closed.store(true, atomic::Ordering::Relaxed);
@@ -216,8 +243,9 @@ impl ObjectStore {
         self.changed.notify_waiters();
     }
 
-    /// Compresses an object with the newest dictionary. If other objects have the same managedFields, the packed object
-    /// contains only a pointer to them. A Secret stays uncompressed and whole.
+    /// Compresses an object with the newest dictionary. If enough other objects have the same
+    /// managedFields, the packed object contains only a pointer to them. A Secret stays
+    /// uncompressed and whole.
     pub(super) fn pack(
         &self,
         key: ObjectKeyRef<'_>,
@@ -238,15 +266,18 @@ impl ObjectStore {
         packed
     }
 
-    /// Counts a stored object for the next dictionary. Secrets do not count, because they stay uncompressed.
+    /// Counts a stored object, because this count decides when kubewarm tries to make the next
+    /// dictionary. Secrets do not count, because they stay uncompressed.
     pub(super) fn count_packed(&self) {
         if !self.is_secret {
             self.dictionary_group.count_packed();
         }
     }
 
-    /// Writes an object's reduced body into `reduced`, and returns its template. Returns `None` if the object must be stored
-    /// whole. Replaces the contents of `joined`, a scratch buffer.
+    /// Writes an object's reduced body (the object without the part of its managedFields that its
+    /// template contains) into `reduced`, and returns its template. Returns `None` if the object
+    /// must be stored whole, for example because few other objects have the same template. Replaces
+    /// the contents of `joined`, a scratch buffer.
     fn reduce(
         &self,
         key: ObjectKeyRef<'_>,

@@ -6,11 +6,12 @@ use kubewarm_wire::{ObjectBody, json::FieldPathSet};
 use std::{fmt, sync::Arc};
 use triomphe::ThinArc;
 
-/// Maximum number of values that one object adds to the index of one field path, so that one object cannot fill an
-/// index.
+/// Maximum number of values that one object adds to the index of one field path, so that one object
+/// cannot fill an index.
 pub(super) const VALUES_PER_OBJECT: usize = 64;
-/// The only index entry of an object with more than [`VALUES_PER_OBJECT`] values at the field path. Each query by this
-/// path tests such an object itself. An object that has this text as a value is only tested more often.
+/// The only index entry of an object with more than [`VALUES_PER_OBJECT`] values at the field path.
+/// Each query by this path tests such an object itself. If another object has this text as a value,
+/// queries only test it more often than necessary.
 pub(super) const MANY_VALUES: &str = "\0many";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,24 +20,26 @@ pub(super) enum BodyCompression {
     None,
     /// The object is compressed without a dictionary. The zstd frame lacks its 4-byte magic number.
     Zstd,
-    /// The object is compressed with the dictionary that has this number within its `DictionaryGroup`, from 1
-    /// to 253. The zstd frame lacks its 4-byte magic number.
+    /// The object is compressed with the dictionary that has this number within its
+    /// `DictionaryGroup`, from 1 to 253. The zstd frame lacks its 4-byte magic number.
     Dictionary(u8),
-    /// The object is not compressed, because it contains the payload of a Secret. A zstd context or a
-    /// dictionary would keep copies of the payload.
+    /// The object is not compressed, because it contains the payload of a Secret. A zstd context or
+    /// a dictionary would keep copies of the payload.
     Secret,
 }
 
-/// One object in one allocation: a pointer to the template of its managedFields, a tag byte for its [`BodyCompression`],
-/// the length of the name, the name, and the object's bytes, which are usually compressed. If the object has a template,
-/// these are the bytes of the reduced body.
+/// One object in one allocation: a pointer to the template of its managedFields, a tag byte for its
+/// [`BodyCompression`], the length of the name, the name, and the object's bytes, which are usually
+/// compressed. If the object has a template, these are the bytes of the reduced body (the object
+/// without the part of its managedFields that the template contains).
 ///
-/// Clones share the allocation. The store, its event log and running list responses each keep a clone.
+/// Clones share the allocation. The store, its event log and running list responses each keep a
+/// clone.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PackedObject(ThinArc<Option<Arc<SharedTemplate>>, u8>);
 
-/// A packed object with its encoding and the dictionary that decompresses it. A reader can decompress the object after the store has
-/// dropped the object and the dictionary.
+/// A packed object with its encoding and the dictionary that decompresses it. A reader can
+/// decompress the object after the store has dropped the object and the dictionary.
 #[derive(Clone)]
 pub(super) struct DetachedObject {
     pub(super) record: PackedObject,
@@ -46,25 +49,30 @@ pub(super) struct DetachedObject {
 
 /// The tag byte of [`BodyCompression::Secret`].
 const SECRET: u8 = u8::MAX;
-/// Bytes of a `ThinArc` before its slice: a reference count, the pointer to the template, and the length of the slice.
+/// Bytes of a `ThinArc` before its slice: a reference count, the pointer to the template, and the
+/// length of the slice.
 const HEAD: usize = 3 * size_of::<usize>();
 
-/// Calls `each` with the key and the value of every label of an object.
-pub(super) fn for_each_label(body: ObjectBody<'_>, each: impl FnMut(&str, &str)) {
+/// Calls `each` with the key and the value of every label of an object. Returns `false` if the
+/// object is malformed protobuf.
+pub(super) fn for_each_label(body: ObjectBody<'_>, each: impl FnMut(&str, &str)) -> bool {
     #[cfg(test)]
     WALKS.set(WALKS.get() + 1);
-    body.for_each_label(each);
+    body.for_each_label(each)
 }
 
-/// Returns the values of an object for each field path, sorted and without duplicates. Numbers and booleans become
-/// text.
+/// Returns the values of an object for each field path, sorted and without duplicates. Numbers and
+/// booleans become text. Returns `None` if the object is malformed protobuf.
 ///
 /// # Cost
 ///
 /// One pass over the body for all paths, at about 1 ns a byte, and one copy of each value.
-pub(super) fn field_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
+pub(super) fn field_values(
+    body: ObjectBody<'_>,
+    paths: &FieldPathSet,
+) -> Option<Vec<Vec<Box<str>>>> {
     let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
-    for_each_value(body, paths, |path, value| {
+    let is_readable = for_each_value(body, paths, |path, value| {
         if let Some(values) = values.get_mut(path) {
             values.push(value.into());
         }
@@ -73,21 +81,22 @@ pub(super) fn field_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<Ve
         values.sort_unstable();
         values.dedup();
     }
-    values
+    is_readable.then_some(values)
 }
 
-/// Returns the index entries of an object for each field path: its values, as [`field_values`], or only
-/// [`MANY_VALUES`].
+/// Returns the index entries of an object for each field path: its values, as [`field_values`], or
+/// only [`MANY_VALUES`].
 ///
 /// # Cost
 ///
-/// One pass over the body for all paths, at about 1 ns a byte. Each value takes at most six comparisons and one copy.
+/// One pass over the body for all paths, at about 1 ns a byte. Each value takes at most six
+/// comparisons and one copy.
 pub(super) fn indexed_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
     let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
     for_each_value(body, paths, |path, value| {
         if let Some(values) = values.get_mut(path)
             && values.len() <= VALUES_PER_OBJECT
-            && let Err(at) = values.binary_search_by(|held| (**held).cmp(value))
+            && let Err(at) = values.binary_search_by(|other| (**other).cmp(value))
         {
             values.insert(at, value.into());
         }
@@ -98,13 +107,17 @@ pub(super) fn indexed_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<
     values
 }
 
-fn for_each_value(body: ObjectBody<'_>, paths: &FieldPathSet, mut each: impl FnMut(usize, &str)) {
+fn for_each_value(
+    body: ObjectBody<'_>,
+    paths: &FieldPathSet,
+    mut each: impl FnMut(usize, &str),
+) -> bool {
     if paths.is_empty() {
-        return;
+        return true;
     }
     #[cfg(test)]
     WALKS.set(WALKS.get() + 1);
-    body.for_each_value(paths, &mut each);
+    body.for_each_value(paths, &mut each)
 }
 
 impl BodyCompression {
@@ -119,8 +132,9 @@ impl BodyCompression {
 }
 
 impl PackedObject {
-    /// Combines an object's name with its body `packed`. `packing` states how the caller has compressed the body. With a
-    /// template, the body is a reduced body.
+    /// Combines an object's name with its body `packed`. `packing` states how the caller has
+    /// compressed the body. With a template, the body is the reduced body (the object without the
+    /// part of its managedFields that the template contains).
     pub(super) fn new(
         name: &str,
         packing: BodyCompression,
@@ -172,7 +186,8 @@ impl PackedObject {
         self.parts().1
     }
 
-    /// Returns the size of the allocation, in bytes. All clones share the allocation. The template's memory does not count.
+    /// Returns the size of the allocation, in bytes. All clones share the allocation. The
+    /// template's memory does not count.
     pub(super) fn bytes(&self) -> usize {
         taken(HEAD + self.held().len())
     }
@@ -182,16 +197,16 @@ impl PackedObject {
     }
 
     fn parts(&self) -> (&[u8], &[u8]) {
-        let held = self.held();
+        let bytes = self.held();
         let (mut length, mut at) = (0_usize, 1);
-        while let Some(&digit) = held.get(at) {
+        while let Some(&digit) = bytes.get(at) {
             length |= usize::from(digit & 0x7f) << (7 * (at - 1)).min(63);
             at += 1;
             if digit & 0x80 == 0 {
                 break;
             }
         }
-        held.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
+        bytes.get(at..).and_then(|rest| rest.split_at_checked(length)).unwrap_or_default()
     }
 }
 
@@ -257,7 +272,7 @@ mod tests {
         let list: Vec<_> = (0..200).map(|at| at % 150).collect();
         let body = serde_json::json!({ "a": list, "b": "c" }).to_string();
         let body = ObjectBody::json(body.as_bytes());
-        let counts = field_values(body, &paths).iter().map(Vec::len).collect::<Vec<_>>();
+        let counts = field_values(body, &paths).unwrap().iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(counts, [150, 1]);
         assert_eq!(indexed_values(body, &paths), [[MANY_VALUES.into()], ["c".into()]]);
         let few: Vec<_> = (0..VALUES_PER_OBJECT).chain(0..9).collect();
@@ -265,7 +280,7 @@ mod tests {
         let few = indexed_values(ObjectBody::json(few.as_bytes()), &paths);
         assert_eq!(few.iter().map(Vec::len).collect::<Vec<_>>(), [VALUES_PER_OBJECT, 0]);
         let body = ObjectBody::json(br#"{"a":["b","a","b",true,1]}"#);
-        for values in [field_values(body, &paths), indexed_values(body, &paths)] {
+        for values in [field_values(body, &paths).unwrap(), indexed_values(body, &paths)] {
             assert_eq!(values, [vec!["1".into(), "a".into(), "b".into(), "true".into()], vec![]]);
         }
     }

@@ -20,10 +20,12 @@ use std::{cmp::Ordering, fmt, sync::Arc};
 #[error("a stored object cannot be decompressed")]
 pub struct DamagedRecordError;
 
-/// Reads the objects of one store. Each read sees every delta that the writer has applied. A clone is cheap.
+/// Reads the objects of one store. Each read sees every delta that the writer has applied. A clone
+/// is cheap.
 ///
-/// If the store is closed, or another store replaces it, the reader can still read the store's last objects. A read
-/// holds the store's lock for about 0.1 µs for each object, and decompresses the objects afterwards.
+/// If the store is closed, or another store replaces it, the reader can still read the store's last
+/// objects. A read holds the store's lock for about 0.1 µs for each object, and decompresses the
+/// objects afterwards.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     pub(super) store: Arc<ObjectStore>,
@@ -60,11 +62,12 @@ pub struct StoredObjectView<'a> {
 pub struct StoreUsage {
     /// Number of objects in the store.
     pub objects: u64,
-    /// Memory in bytes: packed (usually compressed) objects, rows, key order, namespaces, indexes, event log and
-    /// dictionaries. If several stores use a dictionary, each store counts an equal part of the dictionary's bytes.
+    /// Memory in bytes: packed (usually compressed) objects, rows, key order, namespaces, indexes,
+    /// event log and dictionaries. If several stores use a dictionary, each store counts an equal
+    /// part of the dictionary's bytes.
     ///
-    /// The number differs by at most a tenth from the memory growth of the process. A store without objects and
-    /// changes takes 0 bytes.
+    /// The number differs by at most a tenth from the memory growth of the process. A store without
+    /// objects and changes takes 0 bytes.
     pub bytes: u64,
 }
 
@@ -77,16 +80,8 @@ impl fmt::Debug for StoredObject {
     }
 }
 
-impl fmt::Debug for StoredObjectView<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, length) = (self.name.escape_ascii(), self.body.bytes.len());
-        write!(f, "{}/{name} of {length} bytes", self.namespace)
-    }
-}
-
 impl StoredObject {
     /// Returns the object's bytes with their encoding.
-    #[must_use]
     pub fn body(&self) -> ObjectBody<'_> {
         ObjectBody { encoding: self.encoding, bytes: &self.bytes }
     }
@@ -97,54 +92,81 @@ impl StoreReader {
         Self { store }
     }
 
-    /// Returns the number of objects and the memory of the store. Cost: one step for each field index that profiles
-    /// declare.
-    #[must_use]
+    /// Returns the number of objects and the memory of the store. Cost: one step for each field
+    /// index that profiles declare.
     pub fn usage(&self) -> StoreUsage {
         self.store.usage()
     }
 
     /// Returns the number of objects in the store.
-    #[must_use]
     pub fn objects(&self) -> u64 {
         self.store.contents.read().order.len() as u64
     }
 
+    /// Returns the field paths of the complete indexes that contain no value, which can show a
+    /// typing error in a profile. Cost: one step for each field index.
+    pub fn paths_without_values(&self) -> Vec<FieldPath> {
+        let contents = self.store.contents.read();
+        let indexes = contents.declared.iter();
+        let empty = indexes.filter(|index| index.is_complete && index.values.is_empty());
+        empty.map(|index| index.path.clone()).collect()
+    }
+
     /// Returns the encoding of the store's objects.
-    #[must_use]
     pub fn encoding(&self) -> ObjectEncoding {
         self.store.contents.read().encoding
     }
 
     /// Whether the store contains an object with this namespace and name.
-    #[must_use]
     pub fn contains(&self, namespace: &str, name: &str) -> bool {
         self.store.contents.read().find(namespace, name, RowPosition::default()).is_ok()
     }
 
-    /// Returns the resource version of the object with this namespace and name. Returns `None` if the store lacks the
-    /// object, or if the object has no version.
-    #[must_use]
+    /// Returns the resource version of the object with this namespace and name. Returns `None` if
+    /// the store lacks the object, or if the object has no version.
     pub fn object_version(&self, namespace: &str, name: &str) -> Option<ResourceVersion> {
         let contents = self.store.contents.read();
         let position = contents.find(namespace, name, RowPosition::default()).ok()?;
         contents.identity(contents.order.get(position)?)?.version
     }
 
-    /// Whether kubewarm is about to compress the store's objects again, with a better dictionary. Objects that the
-    /// store gets meanwhile are compressed twice, and the process keeps the memory of their first form.
-    #[must_use]
+    /// Waits until `is_reached` returns `true` for the store's version. Calls `is_reached` again
+    /// after each change of the version and each confirmation that it is current. Cancel safe.
+    /// The wait does not end if no version is reached, for instance because another store has
+    /// replaced this one, so callers set a time limit.
+    pub async fn wait_for_version(&self, is_reached: impl Fn(Option<&ResourceVersion>) -> bool) {
+        loop {
+            // Created before the comparison, so that this task also wakes for a change during the
+            // comparison.
+            let version_changed = self.store.version_changed.notified();
+            if is_reached(self.version().as_ref()) {
+                return;
+            }
+            version_changed.await;
+        }
+    }
+
+    /// Makes each [`StoreReader::wait_for_version`] test its condition again, because something
+    /// other than the store's version has changed.
+    pub(crate) fn wake_version_waits(&self) {
+        self.store.version_changed.notify_waiters();
+    }
+
+    /// Whether kubewarm is about to compress the store's objects again, with a better dictionary.
+    /// Objects that the store gets meanwhile are compressed twice, and the process keeps the memory
+    /// of their first form. So lists pause meanwhile.
     pub fn awaits_dictionary(&self) -> bool {
         self.store.dictionary_group.is_attempting()
     }
 
-    /// Calls `each` for every object, and returns the store's version. Holds the read lock until the last call returns,
-    /// so the objects and the version are from the same moment.
+    /// Calls `each` for every object, and returns the store's version. Holds the read lock until
+    /// the last call returns, so the objects and the version are from the same moment.
     pub fn visit(&self, mut each: impl FnMut(ObjectIdentity<'_>)) -> Option<ResourceVersion> {
         let contents = self.store.contents.read();
         for number in contents.slab.numbers_from(0) {
             let row = contents.object(number).zip(contents.identity(number));
-            // Each number is of an existing row, because the lock is held.
+            // Each number belongs to an existing row, because the lock is held. So this branch
+            // never runs.
             let Some((ObjectKeyRef { namespace, name }, RowIdentity { uid, version })) = row else {
                 continue;
             };
@@ -155,29 +177,29 @@ impl StoreReader {
         contents.version.clone()
     }
 
-    /// Returns the resource version up to which the store contains all changes. Lists, bookmarks and events raise the
-    /// version. Returns `None` while the store has received no list, bookmark or event.
-    #[must_use]
+    /// Returns the resource version up to which the store contains all changes. Lists, bookmarks
+    /// and events raise the version. Returns `None` while the store has received no list, bookmark
+    /// or event.
     pub fn version(&self) -> Option<ResourceVersion> {
         self.store.contents.read().version.clone()
     }
 
-    /// Returns one object. Returns `None` if the store does not contain the object, or if the object cannot be
-    /// decompressed. Cost: about 3 µs for a pod.
-    #[must_use]
+    /// Returns one object. Returns `None` if the store does not contain the object, or if the
+    /// object cannot be decompressed. Cost: about 3 µs for a pod.
     pub fn get(&self, key: &ObjectKey) -> Option<StoredObject> {
         self.get_at(key).0.ok().flatten()
     }
 
-    /// Returns one object, or an error if it cannot be decompressed, with the store's version at the same moment.
+    /// Returns one object, or an error if it cannot be decompressed, with the store's version at
+    /// the same moment.
     pub fn get_at(
         &self,
         key: &ObjectKey,
     ) -> (Result<Option<StoredObject>, DamagedRecordError>, Option<ResourceVersion>) {
         let contents = self.store.contents.read();
-        let found = contents.find(&key.namespace, &key.name, RowPosition::default()).ok();
-        let found = found.and_then(|position| contents.order.get(position));
-        let found = found.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
+        let position = contents.find(&key.namespace, &key.name, RowPosition::default()).ok();
+        let row = position.and_then(|position| contents.order.get(position));
+        let object = row.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
         let version = contents.version.clone();
         drop(contents);
         let unpack = |(packed, RowIdentity { uid, version }): (DetachedObject, _)| {
@@ -185,17 +207,17 @@ impl StoreReader {
             let (key, encoding) = (key.clone(), packed.encoding);
             Ok(StoredObject { key, uid, version, bytes, encoding })
         };
-        (found.map(unpack).transpose(), version)
+        (object.map(unpack).transpose(), version)
     }
 
-    /// Returns the keys of all objects that have no value at the field path `path`, in key order. All keys are from
-    /// the same moment. Returns `None` while the store has no version.
+    /// Returns the keys of all objects that have no value at the field path `path`, in key order.
+    /// All keys are from the same moment. Returns `None` while the store has no version.
     ///
     /// # Cost
     ///
-    /// With a complete index of `path`: about 0.1 µs for each object, under the store's lock. Without such an index:
-    /// 0.1 µs for each object under the lock, then 2 µs for each object to decompress it.
-    #[must_use]
+    /// With a complete index of `path`: about 0.1 µs for each object, under the store's lock.
+    /// Without such an index: 0.1 µs for each object under the lock, then 2 µs for each object to
+    /// decompress it.
     pub fn list_keys_without(&self, path: &FieldPath) -> Option<Vec<ObjectKey>> {
         let contents = self.store.contents.read();
         contents.version.as_ref()?;
@@ -212,15 +234,15 @@ impl StoreReader {
         store.dictionary_group.contexts.with(|context, body| {
             let has_none = |row: &usize| {
                 all.seen(*row, store, context, body)
-                    .is_some_and(|seen| field_values(seen.body, &paths).iter().all(Vec::is_empty))
+                    .and_then(|seen| field_values(seen.body, &paths))
+                    .is_some_and(|values| values.iter().all(Vec::is_empty))
             };
             Some((0..all.len()).filter(has_none).filter_map(|row| all.key_of(row)).collect())
         })
     }
 
-    /// Returns the keys and resource versions of the first `limit` objects after the key `after`, in key order. The
-    /// call decompresses no object, so it is a cheap way to find changed objects.
-    #[must_use]
+    /// Returns the keys and resource versions of the first `limit` objects after the key `after`,
+    /// in key order. The call decompresses no object, so it is a cheap way to find changed objects.
     pub fn versions(
         &self,
         after: Option<&ObjectKey>,
@@ -256,8 +278,8 @@ impl StoreContents {
         self.object(number).map(ObjectKeyRef::to_key)
     }
 
-    /// Returns the position of the first row whose key is greater than `after`. If `after` is `None`, returns the
-    /// first position in key order.
+    /// Returns the position of the first row whose key is greater than `after`. If `after` is
+    /// `None`, returns the first position in key order.
     pub(super) fn position_after(&self, after: Option<&ObjectKey>) -> RowPosition {
         let Some(after) = after else { return RowPosition::default() };
         match self.find(&after.namespace, &after.name, RowPosition::default()) {
@@ -267,7 +289,8 @@ impl StoreContents {
     }
 }
 
-/// An [`ObjectKey`] that borrows its parts from a row. It has the same order as `ObjectKey`. The name is UTF-8.
+/// An [`ObjectKey`] that borrows its parts from a row. It has the same order as `ObjectKey`. The
+/// name is UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ObjectKeyRef<'a> {
     pub(super) namespace: &'a str,
@@ -289,8 +312,8 @@ impl<'a> From<&'a ObjectKey> for ObjectKeyRef<'a> {
 
 impl Ord for ObjectKeyRef<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Most comparisons are within one namespace. So test for equality first, which is faster than
-        // `namespace_order`.
+        // Most comparisons are within one namespace. So test for equality first, which is faster
+        // than `namespace_order`.
         if self.namespace == other.namespace {
             return self.name.cmp(other.name);
         }
@@ -312,12 +335,40 @@ mod tests {
         fixtures::{all, body, informer_key, keys, remove, upsert},
         packed_object::{BodyCompression, PackedObject},
     };
-    use kubewarm_api::model::DeltaSink;
+    use kubewarm_api::model::{Delta, DeltaSink};
     use std::{
         collections::BTreeSet,
         ops::ControlFlow,
         sync::atomic::{AtomicU64, Ordering},
+        time::Duration,
     };
+    use tokio::time::{Instant, sleep};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_for_a_version_ends_with_the_event_or_bookmark_that_brings_it() {
+        let catalog = StoreCatalog::new();
+        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
+        let reader = catalog.reader(&informer_key("pods")).unwrap();
+        let began = Instant::now();
+        let at_least = async |version: u64| {
+            let version = ResourceVersion::from(version);
+            reader.wait_for_version(|current| current >= Some(&version)).await;
+            began.elapsed().as_millis()
+        };
+        let changes = async {
+            for delta in [upsert("a/x", 1, "5", &body("{}", "")), Delta::Progress(7.into())] {
+                sleep(Duration::from_millis(10)).await;
+                writer.apply(delta);
+            }
+            sleep(Duration::from_millis(10)).await;
+            writer.apply(Delta::Equal(9.into()));
+        };
+        let (at, ()) = tokio::join!(
+            async { tokio::join!(at_least(5), at_least(6), at_least(7), at_least(8)) },
+            changes
+        );
+        assert_eq!(at, (10, 20, 20, 30));
+    }
 
     #[test]
     fn keys_without_a_field_are_equal_with_and_without_an_index() {
@@ -339,7 +390,8 @@ mod tests {
             assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
             writer.apply(upsert("/b", 1, "6", leaving));
             assert_eq!(names().collect::<Vec<_>>(), ["a", "c"]);
-            // The UID differs: the Namespace object `b` was deleted and created again with the same name.
+            // The UID differs: the Namespace object `b` was deleted and created again with the same
+            // name.
             writer.apply(upsert("/b", 2, "7", &there));
             assert_eq!(names().collect::<Vec<_>>(), ["a", "b", "c"]);
         }

@@ -1,14 +1,17 @@
-//! The row numbers of a store in key order. They are split into leaves of at most 512 numbers, so an insertion moves
-//! few numbers.
+//! The row numbers of a store in key order. The numbers are split into leaves of at most 512, so an
+//! insertion moves few of them.
 
 use std::cmp::Ordering;
 
-/// Maximum number of row numbers in a leaf. A full leaf takes 2 KiB, so one insertion moves at most 2 KiB.
+/// Maximum number of row numbers in a leaf. A full leaf takes 2 KiB, so one insertion moves at most
+/// 2 KiB.
 const LEAF: usize = 512;
 
-/// Row numbers in the order in which the API server lists objects: by the bytes of `<namespace>/<name>`.
+/// Row numbers in the order in which the API server lists objects: by the bytes of
+/// `<namespace>/<name>`.
 ///
-/// The order does not contain the keys. So a caller passes a function that compares a row's key with the searched key.
+/// The order does not contain the keys, because the rows do. So a caller passes a function that
+/// compares a row's key with the searched key.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
     leaves: Vec<Vec<u32>>,
@@ -24,8 +27,8 @@ pub(super) struct RowPosition {
 }
 
 impl RowPosition {
-    /// Returns the next position in the same leaf. A list arrives in key order, so the list's next object is usually
-    /// at the returned position.
+    /// Returns the next position in the same leaf. A list arrives in key order, so the list's next
+    /// object is usually at the returned position.
     pub(super) fn next(self) -> Self {
         Self { at: self.at + 1, ..self }
     }
@@ -44,11 +47,11 @@ impl RowOrder {
         self.leaves.get(position.leaf)?.get(position.at).copied()
     }
 
-    /// Returns the position of a key as `Ok`. If no row has the key, returns the position at which to insert it as
-    /// `Err`. `compare` compares a row with the key.
+    /// Returns the position of a key as `Ok`. If no row has the key, returns the position at which
+    /// to insert it as `Err`. `compare` compares a row with the key.
     ///
-    /// A list arrives in key order, so the search first tries the position `hint` and the position after the last
-    /// row.
+    /// A list arrives in key order, so the search first tries the position `hint` and the position
+    /// after the last row.
     pub(super) fn find(
         &self,
         hint: RowPosition,
@@ -63,20 +66,20 @@ impl RowOrder {
             return Err(RowPosition { leaf: self.leaves.len() - 1, at: last.len() });
         }
         let leaf = self.leaves.partition_point(below);
-        let found =
+        let position =
             self.leaves.get(leaf).map_or(Err(0), |rows| rows.binary_search_by(|&row| compare(row)));
-        found.map(|at| RowPosition { leaf, at }).map_err(|at| RowPosition { leaf, at })
+        position.map(|at| RowPosition { leaf, at }).map_err(|at| RowPosition { leaf, at })
     }
 
-    /// Inserts `row` at a position that [`RowOrder::find`] returned. Returns the position of the inserted row, which
-    /// differs if the insertion splits a leaf.
+    /// Inserts `row` at a position that [`RowOrder::find`] returned. Returns the position of the
+    /// inserted row, which differs if the insertion splits a leaf.
     pub(super) fn insert(&mut self, mut position: RowPosition, row: u32) -> RowPosition {
         self.len += 1;
         let leaves = self.leaves.len();
         if self.leaves.get(position.leaf).is_some_and(|leaf| leaf.len() >= LEAF) {
             let split = if position.leaf + 1 == leaves && position.at >= LEAF {
-                // A row that is added at the end starts another leaf instead of splitting the full leaf. So keys that
-                // arrive in order fill every leaf.
+                // A row that is added at the end starts another leaf instead of splitting the full
+                // leaf. So keys that arrive in order fill every leaf.
                 Vec::with_capacity(LEAF)
             } else {
                 let upper = self
@@ -124,8 +127,8 @@ impl RowOrder {
         }
     }
 
-    /// Keeps the rows for which `keep` returns true. Joins neighboring leaves whose rows fit into one leaf, and frees
-    /// the leaves without rows.
+    /// Keeps the rows for which `keep` returns true. Joins neighboring leaves whose rows fit into
+    /// one leaf, and frees the leaves without rows.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         for leaf in &mut self.leaves {
             leaf.retain(|&row| keep(row));
@@ -164,7 +167,8 @@ impl RowOrder {
         self.range(position, self.end())
     }
 
-    /// Returns the number of rows before `position`. Cost: one step for each leaf before `position`.
+    /// Returns the number of rows before `position`. Cost: one step for each leaf before
+    /// `position`.
     pub(super) fn rank(&self, position: RowPosition) -> usize {
         self.leaves.iter().take(position.leaf).map(Vec::len).sum::<usize>() + position.at
     }
@@ -180,7 +184,7 @@ mod tests {
     fn keys_inserted_in_order_fill_every_leaf() {
         let mut order = RowOrder::default();
         for row in 0..10_000_u32 {
-            let position = order.find(RowPosition::default(), |held| held.cmp(&row)).unwrap_err();
+            let position = order.find(RowPosition::default(), |other| other.cmp(&row)).unwrap_err();
             order.insert(position, row);
         }
         assert!(order.bytes() < 10_000 * 4 + LEAF * 4, "{}", order.bytes());
@@ -198,7 +202,7 @@ mod tests {
             let (mut order, mut model) = (RowOrder::default(), BTreeSet::new());
             let mut hint = RowPosition::default();
             for (row, insert) in steps {
-                match order.find(hint, |held| held.cmp(&row)) {
+                match order.find(hint, |other| other.cmp(&row)) {
                     Ok(position) => {
                         prop_assert!(model.contains(&row));
                         hint = position.next();

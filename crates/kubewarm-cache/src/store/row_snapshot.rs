@@ -1,5 +1,5 @@
-//! Objects that a reader collects from a store at one moment. The reader collects pointers to the objects under the
-//! store's lock, and decompresses the objects without the lock.
+//! Objects that a reader collects from a store at one moment. The reader collects pointers to the
+//! objects under the store's lock, and decompresses the objects without the lock.
 
 use super::{
     compression_contexts::{CompressionContext, body_length},
@@ -13,8 +13,8 @@ use kubewarm_api::model::{ObjectEncoding, ObjectKey};
 use kubewarm_wire::ObjectBody;
 use std::{collections::VecDeque, hint::black_box, sync::Arc};
 
-/// Packed (usually compressed) objects, in the order in which a reader added them. Each row takes 16 bytes, because
-/// it only points to bytes that the store also uses.
+/// Packed (usually compressed) objects, in the order in which a reader added them. Each row takes
+/// 16 bytes, because it only points to bytes that the store also uses.
 ///
 /// Later changes of the store do not change these objects.
 #[derive(Debug, Default)]
@@ -42,7 +42,11 @@ impl RowSnapshot {
         let rows = VecDeque::with_capacity(numbers.len());
         let mut rows = Self { rows, encoding: contents.encoding, ..Self::default() };
         for some in numbers.chunks(AHEAD) {
-            fetch(some.iter().filter_map(|number| contents.slab.get(*number)).map(|it| &it.record));
+            fetch(
+                some.iter()
+                    .filter_map(|number| contents.slab.get(*number))
+                    .map(|entry| &entry.record),
+            );
             for number in some {
                 rows.take(contents, *number);
             }
@@ -57,7 +61,8 @@ impl RowSnapshot {
         self.push(contents.namespaces.name(row.namespace), &row.record, dictionary);
     }
 
-    /// Adds a previous state of an object. The event log contains this state as the packed object `packed`.
+    /// Adds a previous state of an object. The event log contains this state as the packed object
+    /// `packed`.
     pub(super) fn take_earlier(&mut self, namespace: &Arc<str>, packed: &DetachedObject) {
         self.push(namespace, &packed.record, packed.dictionary.as_ref());
     }
@@ -73,8 +78,8 @@ impl RowSnapshot {
         {
             self.dictionaries.push(Arc::clone(dictionary));
         }
-        // The caller adds rows in key order. So if the namespace differs from the last row's namespace, `namespaces`
-        // does not contain it yet.
+        // The caller adds rows in key order. So if the namespace differs from the last row's
+        // namespace, `namespaces` does not contain it yet.
         if self.namespaces.last() != Some(namespace) {
             self.namespaces.push(Arc::clone(namespace));
         }
@@ -90,7 +95,8 @@ impl RowSnapshot {
         self.rows.len()
     }
 
-    /// Decompresses the object of a row into `body`. Returns `None` if the object cannot be decompressed.
+    /// Decompresses the object of a row into `body`. Returns `None` if the object cannot be
+    /// decompressed.
     pub(super) fn seen<'a>(
         &'a self,
         row: usize,
@@ -104,8 +110,8 @@ impl RowSnapshot {
         Some(StoredObjectView { namespace: self.namespace(*namespace), name: record.name(), body })
     }
 
-    /// Returns the namespace and the name of a row's object, and the object's number of bytes. Decompresses nothing.
-    /// Returns `None` if the object cannot be decompressed.
+    /// Returns the namespace and the name of a row's object, and the object's number of bytes.
+    /// Decompresses nothing. Returns `None` if the object cannot be decompressed.
     pub(super) fn length(&self, row: usize) -> Option<(&str, &[u8], usize)> {
         let SnapshotRow { record, namespace } = self.rows.get(row)?;
         Some((self.namespace(*namespace), record.name(), body_length(record).ok()?))
@@ -117,8 +123,8 @@ impl RowSnapshot {
         Some(object.to_key())
     }
 
-    /// Loads the next [`AHEAD`] packed objects into the processor's cache. A reader calls this function before it
-    /// decompresses each row, but only every [`AHEAD`]th call loads objects.
+    /// Loads the next [`AHEAD`] packed objects into the processor's cache. A reader calls this
+    /// function before it decompresses each row, but only every [`AHEAD`]th call loads objects.
     pub(super) fn fetch_ahead(&self) {
         if self.rows.len().is_multiple_of(AHEAD) {
             fetch(self.rows.iter().take(AHEAD).map(|row| &row.record));
@@ -129,8 +135,8 @@ impl RowSnapshot {
         self.rows.pop_front();
     }
 
-    pub(super) fn swap(&mut self, one: usize, other: usize) {
-        self.rows.swap(one, other);
+    pub(super) fn swap(&mut self, first: usize, second: usize) {
+        self.rows.swap(first, second);
     }
 
     pub(super) fn truncate(&mut self, len: usize) {
@@ -143,15 +149,17 @@ impl RowSnapshot {
 
     fn dictionary(&self, packing: BodyCompression) -> Option<&CompressionDictionary> {
         let BodyCompression::Dictionary(generation) = packing else { return None };
-        let found = self.dictionaries.iter().find(|it| it.generation() == generation);
-        found.map(|it| &**it)
+        let dictionary =
+            self.dictionaries.iter().find(|dictionary| dictionary.generation() == generation);
+        dictionary.map(|dictionary| &**dictionary)
     }
 }
 
-/// Reads the first byte of each packed object, so that the processor loads all of the objects in parallel.
+/// Reads the first byte of each packed object, so that the processor loads all of the objects in
+/// parallel.
 ///
-/// The objects of a large store are not in the processor's cache. Several loads in parallel take little longer than
-/// one load.
+/// The objects of a large store are not in the processor's cache. Several loads in parallel take
+/// little longer than one load.
 fn fetch<'a>(records: impl Iterator<Item = &'a PackedObject>) {
     for record in records {
         black_box(record.packing());

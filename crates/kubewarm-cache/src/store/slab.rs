@@ -1,14 +1,15 @@
-//! The rows of a store by number. Each row contains one object. Rows are allocated in chunks, so a growing store never
-//! copies existing rows.
+//! The rows of a store by number. Each row contains one object. Rows are allocated in chunks, so a
+//! growing store never copies existing rows.
 
 use super::packed_object::PackedObject;
 use std::collections::BTreeSet;
 
-/// Number of rows, each with one object, in a chunk. A chunk takes 10 KiB, so a store wastes at most 10 KiB after its
-/// last row.
+/// Number of rows, each with one object, in a chunk. A chunk takes 10 KiB, so a store wastes at
+/// most 10 KiB after its last row.
 const CHUNK: usize = 256;
 
-/// One object of a store. A row takes 40 bytes, which include the pointer to the packed object.
+/// One object of a store. A row takes 40 bytes, which include the pointer to the packed object but
+/// not the object.
 #[derive(Debug)]
 pub(super) struct StoreRow {
     pub(super) uid: [u8; 16],
@@ -17,13 +18,13 @@ pub(super) struct StoreRow {
     pub(super) record: PackedObject,
     /// Number of the row's namespace in `NamespaceInterner`.
     pub(super) namespace: u32,
-    /// Whether the UID is not a UUID, or the version is not a number. If so, `StoreContents` keeps the UID and the
-    /// version outside the row.
+    /// Whether the UID is not a UUID, or the version is not a number. If so, `StoreContents` keeps
+    /// the UID and the version outside the row.
     pub(super) is_odd: bool,
 }
 
-/// Rows of a store, each with a number. An inserted row takes a free number in the first chunk with a free number, so
-/// numbers of removed rows are reused.
+/// Rows of a store, each with a number. An inserted row takes a free number in the first chunk with
+/// a free number, so numbers of removed rows are reused.
 #[derive(Debug, Default)]
 pub(super) struct RowSlab {
     chunks: Vec<RowChunk>,

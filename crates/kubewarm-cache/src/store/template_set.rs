@@ -1,4 +1,5 @@
-//! The templates that the objects of one store share for their managedFields.
+//! The templates that the objects of one store share. A template contains the part of managedFields
+//! that is equal in many objects, so that the store keeps this part once.
 
 use super::allocation::taken;
 use kubewarm_wire::ManagedFieldsTemplate;
@@ -10,19 +11,23 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Number of objects with equal managedFields that a store keeps whole, before the next such object gets a template.
+/// Number of objects with equal managedFields that a store keeps whole, before the next such object
+/// gets a template.
 ///
-/// A template of 1.5 KB is not compressed. It pays for about five pods, whose managedFields take 300 bytes compressed.
+/// A template pays only for about five pods or more: it takes 1.5 KB uncompressed, and it replaces
+/// managedFields that take 300 bytes in each compressed pod.
 const WHOLE_OBJECTS: usize = 3;
 
-/// Maximum number of templates of one store, including rare templates that no object uses.
+/// Maximum number of templates of one store. A template that the store has not created yet, because
+/// few objects have it, also counts.
 const MAX_TEMPLATES: usize = 4_096;
 
-/// Maximum memory of the templates of one store, in bytes. Each object without a template takes about 300 bytes more.
+/// Maximum memory of the templates of one store, in bytes. Each object without a template takes
+/// about 300 bytes more.
 const MAX_TEMPLATE_BYTES: usize = 4 << 20;
 
-/// The templates that the objects of one store use. Each packed object points to its template, so a template is freed
-/// with its last object, even if only a reader still has that object.
+/// The templates that the objects of one store use. Each packed object points to its template, so a
+/// template is freed with its last object, even if only a reader still has that object.
 #[derive(Debug, Default)]
 pub(super) struct TemplateSet {
     hasher: RandomState,
@@ -39,7 +44,8 @@ pub(super) struct SharedTemplate {
 
 #[derive(Debug, Default)]
 struct KnownTemplates {
-    /// By the hash of the template's content. Of two different templates with the same hash, the set has only one.
+    /// By the hash of the template's content. Of two different templates with the same hash, the
+    /// set has only one. The objects of the other are stored whole.
     by_hash: HashMap<u64, KnownTemplate>,
     /// Memory of all templates, without `by_hash`.
     bytes: usize,
@@ -47,16 +53,17 @@ struct KnownTemplates {
 
 #[derive(Debug)]
 enum KnownTemplate {
-    /// The store has packed so few objects with this template that it has not created the template. Contains hashes of
-    /// the objects' keys, and 0 for none.
+    /// The store has packed so few objects with this template that it has not created the template.
+    /// Contains hashes of these objects' keys, so that several changes of one object count once,
+    /// and 0 for an unused element.
     Rare([u64; WHOLE_OBJECTS]),
     Shared(Weak<SharedTemplate>),
 }
 
 impl TemplateSet {
-    /// Returns the template with the content `template` for the object with the key `object`, so that equal objects share
-    /// one template. Returns `None` if the object must be stored whole: if fewer than [`WHOLE_OBJECTS`] other objects
-    /// had this template, or if the set is full.
+    /// Returns the template with the content `template` for the object with the key `object`, so
+    /// that equal objects share one template. Returns `None` if the object must be stored whole: if
+    /// fewer than [`WHOLE_OBJECTS`] other objects had this template, or if the set is full.
     pub(super) fn share(
         self: &Arc<Self>,
         object: impl Hash,
@@ -74,14 +81,16 @@ impl TemplateSet {
         let entry = by_hash.entry(hash).or_insert(KnownTemplate::Rare([0; WHOLE_OBJECTS]));
         match entry {
             KnownTemplate::Rare(objects) => {
-                if let Some(free) = objects.iter_mut().find(|it| **it == 0 || **it == object) {
+                if let Some(free) = objects.iter_mut().find(|slot| **slot == 0 || **slot == object)
+                {
                     *free = object;
                     return None;
                 }
             }
             KnownTemplate::Shared(shared) => {
                 if let Some(shared) = shared.upgrade() {
-                    // If `shared` is dropped here, it locks the set.
+                    // Release the lock first. If `shared` is dropped here as the template's last
+                    // user, its `drop` locks the set.
                     drop(known);
                     return Some(shared).filter(|shared| shared.template == template);
                 }
@@ -97,7 +106,8 @@ impl TemplateSet {
         Some(shared)
     }
 
-    /// Forgets the templates that no object uses. The caller calls this method when the store has no objects.
+    /// Forgets the templates that no object uses. The caller calls this method when the store has
+    /// no objects, so that an empty store takes no memory.
     pub(super) fn forget_unused(&self) {
         let mut known = self.known.lock();
         known.by_hash.retain(|_, known| known.is_used());
@@ -128,7 +138,8 @@ impl Drop for SharedTemplate {
         let Some(set) = self.set.upgrade() else { return };
         let mut known = set.known.lock();
         known.bytes -= memory_of(&self.template);
-        // Since the last object was dropped, `share` can have created the same template again.
+        // Since the last object was dropped, `share` can have created the same template again. So
+        // remove the entry only if its template is unused.
         if known.by_hash.get(&self.hash).is_some_and(|known| !known.is_used()) {
             known.by_hash.remove(&self.hash);
         }
@@ -167,7 +178,8 @@ mod tests {
         ManagedFieldsTemplate::split(ObjectBody::json(body.as_bytes()), &mut Vec::new()).unwrap()
     }
 
-    /// Stores four objects with a template of this content. Returns the template of the fourth object.
+    /// Stores four objects with a template of this content. Returns the template of the fourth
+    /// object.
     fn share(set: &Arc<TemplateSet>, manager: usize, length: usize) -> Option<Arc<SharedTemplate>> {
         let shared = ["a", "b", "c", "d"].map(|key| set.share(key, template(manager, length)));
         shared.into_iter().last().flatten()
@@ -190,12 +202,12 @@ mod tests {
     fn a_template_is_freed_with_its_last_object() {
         let set = Arc::new(TemplateSet::default());
         assert_eq!(set.bytes(), 0);
-        let one = share(&set, 1, 1_000).unwrap();
+        let first = share(&set, 1, 1_000).unwrap();
         let other = share(&set, 2, 1_000).unwrap();
         let both = set.bytes();
         assert!((2_000..4_000).contains(&both), "{both}");
-        let copy = Arc::clone(&one);
-        drop(one);
+        let copy = Arc::clone(&first);
+        drop(first);
         assert_eq!(set.bytes(), both);
         drop(copy);
         assert!(set.bytes() < both - 1_000);

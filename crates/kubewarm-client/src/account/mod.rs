@@ -1,8 +1,8 @@
 //! Clients that authenticate as ServiceAccounts, with tokens that the operator requests.
 //!
-//! The client of a ServiceAccount uses neither the operator's connections nor the operator's credentials. The API
-//! server prefers a client certificate to a bearer token. So on a connection with the operator's certificate, a
-//! ServiceAccount would read with the operator's permissions.
+//! The client of a ServiceAccount uses neither the operator's connections nor the operator's
+//! credentials. The API server prefers a client certificate to a bearer token. So on a connection
+//! with the operator's certificate, a ServiceAccount would read with the operator's permissions.
 
 #[cfg(test)]
 mod tests;
@@ -18,27 +18,29 @@ use kubewarm_api::model::{FaultReason, Identity, RequestFault};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Arc, Weak},
 };
 use tokio::time::Instant;
 use tower::{BoxError, ServiceExt as _, service_fn};
 
-/// The URL, CA, TLS name and proxy of an API server, without credentials. The clients of all clones record when the
-/// server answers.
+/// The URL, CA, TLS name and proxy of an API server, without credentials. The clients of all clones
+/// record together when the server answers, so that an informer can retry after another client has
+/// reached the server.
 #[derive(Clone)]
 pub(super) struct AnonymousConfig {
     config: Config,
     pub(super) reachability: ServerReachability,
 }
 
-/// The API clients of the operator and of the ServiceAccounts that profiles name. Each ServiceAccount has one client,
-/// with its own connections and its own token. Dropping the client's last `Arc` also drops the token.
+/// The API clients of the operator and of the ServiceAccounts that profiles name. Each
+/// ServiceAccount has one client, with its own connections and its own token. Dropping the client's
+/// last `Arc` also drops the token.
 pub struct AccountClients {
     operator: Arc<Client>,
     server: AnonymousConfig,
     buckets: NamespaceBuckets,
-    /// One entry for each ServiceAccount in use. Creating a client removes the entries of dropped clients.
+    /// One entry for each ServiceAccount in use. Creating a client removes the entries of dropped
+    /// clients.
     handed_out: Mutex<BTreeMap<Identity, Weak<Client>>>,
 }
 
@@ -58,7 +60,8 @@ impl AnonymousConfig {
         transport::plain(self.config.clone()).map(|client| self.reachability.observe(client))
     }
 
-    /// Creates an HTTP service that forwards requests to the API server unchanged, with its own connection pool.
+    /// Creates an HTTP service that forwards requests to the API server unchanged, with its own
+    /// connection pool.
     pub(super) fn pipe(&self) -> kube::Result<transport::StreamingService> {
         let reachability = self.reachability.clone();
         let service = transport::pipe(self)?.map_future(move |responding| {
@@ -72,21 +75,23 @@ impl AnonymousConfig {
         Ok(transport::StreamingService::new(service))
     }
 
-    /// The same as a configuration of kube.
+    /// Returns the server's URL, CA, TLS name and proxy as a configuration of kube, without
+    /// credentials.
     pub(super) const fn as_config(&self) -> &Config {
         &self.config
     }
 }
 
 impl AccountClients {
-    /// Creates the clients for the API server in `config`, for tests. The client `operator` requests the tokens.
-    #[must_use]
+    /// Creates the clients for the API server in `config`, for tests. The client `operator`
+    /// requests the tokens.
     pub fn of(config: &Config, operator: Client, buckets: NamespaceBuckets) -> Self {
         Self::new(operator, AnonymousConfig::of(config), buckets)
     }
 
-    /// Creates the clients for the API server `server`. The client `operator` requests the tokens. Each token request
-    /// takes one unit from the token bucket (rate limit) of the ServiceAccount's namespace.
+    /// Creates the clients for the API server `server`. The client `operator` requests the tokens.
+    /// Each token request takes one unit from the token bucket (rate limit) of the ServiceAccount's
+    /// namespace.
     pub(super) fn new(
         operator: Client,
         server: AnonymousConfig,
@@ -101,9 +106,9 @@ impl AccountClients {
                 let (operator, buckets) = (Arc::clone(&self.operator), self.buckets.clone());
                 acting_as(TokenCache::new(account, operator, buckets), anonymous)
             }
-            // kubewarm has already created the operator's client from the same CA and proxy. So `connect` fails only if
-            // a file, such as the CA file, has changed in the meantime. The fault omits kube's error, because tenants
-            // can read the fault in the profile's status.
+            // kubewarm has already created the operator's client from the same CA and proxy. So
+            // `connect` fails only if a file, such as the CA file, has changed in the meantime. The
+            // fault omits kube's error, because tenants can read the fault in the profile's status.
             Err(error) => {
                 tracing::warn!(%account, %error, "no client can be made for a ServiceAccount");
                 refusing(RequestFault::new(
@@ -158,8 +163,8 @@ fn acting_as(keeper: TokenCache, anonymous: Client) -> Client {
     Client::new(service, namespace)
 }
 
-/// Sends `request`. If the API server responds with 401 to a token that it accepted before, sends the request once more
-/// with a new token.
+/// Sends `request`. If the API server responds with 401 to a token that it accepted before, sends
+/// the request once more with a new token.
 async fn send(
     keeper: Arc<TokenCache>,
     anonymous: Client,
@@ -199,12 +204,4 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     copy.uri_mut().clone_from(request.uri());
     copy.headers_mut().clone_from(request.headers());
     Some(copy)
-}
-
-impl fmt::Debug for AccountClients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The output omits the clients, because they contain credentials.
-        let accounts = self.handed_out.lock().len();
-        f.debug_struct("AccountClients").field("accounts", &accounts).finish_non_exhaustive()
-    }
 }

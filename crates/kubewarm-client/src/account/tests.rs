@@ -10,8 +10,8 @@ use tokio::time::{advance, sleep};
 
 const HOUR: u64 = 3_600;
 
-/// A fake API server that issues the tokens `t1`, `t2` and so on. The server rejects tokens with a number below
-/// `accepts_from`.
+/// A fake API server that issues the tokens `t1`, `t2` and so on. The server rejects tokens with a
+/// number below `accepts_from`.
 #[derive(Default)]
 struct TokenServer {
     minted: AtomicU32,
@@ -59,7 +59,8 @@ fn client(respond: impl Fn(&Request<Body>) -> Response<Body> + Send + Sync + 'st
     let service = service_fn(move |request: Request<Body>| {
         let respond = Arc::clone(&respond);
         async move {
-            // As with an API server over a network, other tasks can run before the response arrives.
+            // As with an API server over a network, other tasks can run before the response
+            // arrives.
             sleep(Duration::from_millis(1)).await;
             Ok::<_, std::convert::Infallible>(respond(&request))
         }
@@ -131,7 +132,8 @@ async fn a_failed_renewal_keeps_the_old_token_until_it_expires() {
 async fn a_rejected_token_is_replaced_at_once_unless_it_was_new() {
     let (server, client) = reader();
     assert_eq!(read(&client).await, Ok(200));
-    // From now on the server rejects the first token, as after the ServiceAccount was deleted and created again.
+    // From now on the server rejects the first token, as after the ServiceAccount was deleted and
+    // created again.
     server.accepts_from.store(2, Ordering::SeqCst);
     assert_eq!((read(&client).await, server.count()), (Ok(200), 2));
     server.accepts_from.store(u32::MAX, Ordering::SeqCst);
@@ -157,7 +159,8 @@ async fn failed_token_requests_are_retried_with_growing_pauses() {
         assert_eq!(fault.message(), "ServiceAccount shop/reader does not exist");
         sleep(Duration::from_millis(500)).await;
     }
-    // In ten minutes, the pauses between token requests are 1, 2, 4, 8 and 16 s, then 30 to 38 s each.
+    // In ten minutes, the pauses between token requests are 1, 2, 4, 8 and 16 s, then 30 to 38 s
+    // each.
     assert!((19..=25).contains(&server.count()), "{}", server.count());
     server.refusals.lock().clear();
     sleep(Duration::from_secs(38)).await;
@@ -218,11 +221,15 @@ async fn an_account_has_one_client_until_its_last_handle_is_dropped() {
     let clients = AccountClients::new(operator, server, NamespaceBuckets::default());
     let account =
         |name: &str| Identity::ServiceAccount { namespace: "shop".into(), name: name.into() };
-    let (one, same) = (clients.client_for(&account("a")), clients.client_for(&account("a")));
+    let (first, same) = (clients.client_for(&account("a")), clients.client_for(&account("a")));
     let other = clients.client_for(&account("b"));
-    let own = clients.client_for(&Identity::Operator);
-    assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other) && !Arc::ptr_eq(&one, &own));
-    drop((one, same));
+    let operator = clients.client_for(&Identity::Operator);
+    assert!(
+        Arc::ptr_eq(&first, &same)
+            && !Arc::ptr_eq(&first, &other)
+            && !Arc::ptr_eq(&first, &operator)
+    );
+    drop((first, same));
     let again = clients.client_for(&account("c"));
     assert_eq!(clients.handed_out.lock().len(), 2, "only b and c have an entry");
     drop((again, other));

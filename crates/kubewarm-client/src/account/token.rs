@@ -11,11 +11,11 @@ use zeroize::Zeroizing;
 
 /// Latest time of a token's renewal, as a fraction of its life.
 const RENEW_AT: f64 = 0.8;
-/// Largest jitter, as a fraction of the token's life. Jitter makes a renewal earlier, so that kubewarm does not renew
-/// all tokens of the same age at the same time.
+/// Largest jitter, as a fraction of the token's life. Jitter makes a renewal earlier, so that
+/// kubewarm does not renew all tokens of the same age at the same time.
 const JITTER: f64 = 0.1;
-/// kubewarm does not use a token in this time before the token's expiry. Otherwise the token might expire before the
-/// request arrives at the API server.
+/// kubewarm does not use a token in this time before the token's expiry. Otherwise the token might
+/// expire before the request arrives at the API server.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// A bearer token of a ServiceAccount, with the times of its renewal and of its expiry.
@@ -27,7 +27,8 @@ pub(super) struct AccountToken {
 }
 
 impl AccountToken {
-    /// Creates a token that was requested at `asked_at` and lives for `life`. `chance`, from 0 to 1, scales the jitter.
+    /// Creates a token that was requested at `asked_at` and lives for `life`. `chance`, from 0 to
+    /// 1, scales the jitter.
     pub(super) fn new(token: &str, life: Duration, asked_at: Instant, chance: f64) -> Self {
         Self {
             header: Zeroizing::new(["Bearer ", token].concat()),
@@ -37,8 +38,8 @@ impl AccountToken {
         }
     }
 
-    /// Returns the value of the `Authorization` header, marked as sensitive; `None` if the token is not a valid header
-    /// value.
+    /// Returns the value of the `Authorization` header, marked as sensitive; `None` if the token is
+    /// not a valid header value.
     pub(super) fn header(&self) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&self.header).ok()?;
         value.set_sensitive(true);

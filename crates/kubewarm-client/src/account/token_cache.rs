@@ -5,21 +5,22 @@ use crate::NamespaceBuckets;
 use kube::Client;
 use kubewarm_api::model::{FaultReason, RequestFault};
 use parking_lot::Mutex;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Longest wait after a failed token request, in seconds. The wait starts at 1 s and doubles with each failure. Jitter
-/// adds up to a quarter.
+/// Longest wait after a failed token request, in seconds. The wait starts at 1 s and doubles with
+/// each failure. Jitter adds up to a quarter.
 const LONGEST_WAIT: u32 = 30;
 
-/// The cached token of one ServiceAccount. The cache requests a token only when a request needs one, so an unused
-/// ServiceAccount causes no token requests.
+/// The cached token of one ServiceAccount. The cache requests a token only when a request needs
+/// one, so an unused ServiceAccount causes no token requests.
 pub(super) struct TokenCache {
     account: ServiceAccountRef,
     operator: Arc<Client>,
     buckets: NamespaceBuckets,
     state: Mutex<TokenCacheState>,
-    /// A task holds this lock during a token request, so that only one token request runs at a time.
+    /// A task holds this lock during a token request, so that only one token request runs at a
+    /// time.
     request_lock: tokio::sync::Mutex<()>,
 }
 
@@ -55,20 +56,20 @@ impl TokenCache {
 
     /// Returns a token that the API server should accept.
     ///
-    /// Concurrent callers wait for one token request. After a failed token request, all callers get the fault of this
-    /// request until the next token request is due. Cancel safe.
+    /// Concurrent callers wait for one token request. After a failed token request, all callers get
+    /// the fault of this request until the next token request is due. Cancel safe.
     ///
     /// # Errors
     ///
-    /// The errors of [`ServiceAccountRef::mint`]; [`FaultReason::Unauthorized`] if the API server rejected a new token.
-    /// The fault's `Retry-After` is the time until the next token request.
+    /// The errors of [`ServiceAccountRef::mint`]; [`FaultReason::Unauthorized`] if the API server
+    /// rejected a new token. The fault's `Retry-After` is the time until the next token request.
     pub(super) async fn token(&self) -> Result<Arc<AccountToken>, RequestFault> {
         match self.cached_token() {
             CachedToken::Token(token) => return Ok(token),
             CachedToken::Refused(fault) => return Err(fault),
             CachedToken::Ageing(token) => {
-                // Other requests use the current token during its renewal. If the renewal fails, the request that
-                // started the renewal also uses the current token.
+                // Other requests use the current token during its renewal. If the renewal fails,
+                // the request that started the renewal also uses the current token.
                 let Ok(_only_request) = self.request_lock.try_lock() else { return Ok(token) };
                 return Ok(self.request_token().await.unwrap_or(token));
             }
@@ -82,8 +83,8 @@ impl TokenCache {
         }
     }
 
-    /// Records that the API server accepted `token`, and resets the number of failures. After the next failed token
-    /// request, the wait is 1 s again.
+    /// Records that the API server accepted `token`. The first acceptance resets the number of
+    /// failures. After the next failed token request, the wait is 1 s again.
     pub(super) fn record_accepted(&self, token: &AccountToken) {
         if token.mark_accepted() {
             self.state.lock().failures = 0;
@@ -92,11 +93,13 @@ impl TokenCache {
 
     /// Drops `token` after a 401. Returns whether the caller can retry with a new token at once.
     ///
-    /// The result is `false` if the API server has never accepted `token`: a new token would probably fail too.
+    /// The result is `false` if the API server has never accepted `token`: a new token would
+    /// probably fail too.
     pub(super) fn drop_rejected(&self, token: &Arc<AccountToken>) -> bool {
         let mut state = self.state.lock();
-        if !state.token.as_ref().is_some_and(|held| Arc::ptr_eq(held, token)) {
-            // Another request has already dropped `token`, so the caller can retry with a newer token.
+        if !state.token.as_ref().is_some_and(|known| Arc::ptr_eq(known, token)) {
+            // Another request has already dropped `token`, so the caller can retry with a newer
+            // token.
             return true;
         }
         state.token = None;
@@ -147,7 +150,8 @@ impl TokenCache {
 }
 
 impl TokenCacheState {
-    /// Records `fault` and returns it with the time until the next token request as its `Retry-After`.
+    /// Records `fault` and returns it with the time until the next token request as its
+    /// `Retry-After`.
     fn fail(&mut self, fault: RequestFault) -> RequestFault {
         let seconds = 1_u32.checked_shl(self.failures).unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
         let wait = Duration::from_secs(seconds.into()).mul_f64(1.0 + fastrand::f64() / 4.0);
@@ -156,12 +160,5 @@ impl TokenCacheState {
         let fault = fault.with_retry_after(Some(wait));
         self.failed = Some((fault.clone(), Instant::now() + wait));
         fault
-    }
-}
-
-impl fmt::Debug for TokenCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The output omits the client, because it contains credentials.
-        f.debug_struct("TokenCache").field("account", &self.account).finish_non_exhaustive()
     }
 }

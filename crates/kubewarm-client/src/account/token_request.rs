@@ -9,8 +9,8 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use zeroize::Zeroize as _;
 
-/// Body of a `TokenRequest`. The empty list `audiences` requests a token for the API server's own audiences, because
-/// the API server accepts no other token.
+/// Body of a `TokenRequest`. The empty list `audiences` requests a token for the API server's own
+/// audiences, because the API server accepts no other token.
 const REQUEST: &str = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":[],"expirationSeconds":3600}}"#;
 /// The requested lifetime of a token, in seconds. The API server can grant a shorter lifetime.
 const LIFE: u64 = 3_600;
@@ -46,22 +46,23 @@ struct TokenResponseStatus<'a> {
 impl ServiceAccountRef {
     /// Requests a new token for the ServiceAccount with the credentials of `operator`.
     ///
-    /// The function computes the expiry from the lifetime in the response and the local clock, because the server's
-    /// clock can differ.
+    /// The function computes the expiry from the lifetime in the response and the local clock,
+    /// because the server's clock can differ.
     ///
     /// # Errors
     ///
-    /// [`FaultReason::ServiceAccountNotFound`], [`FaultReason::TokenRequestDenied`] or another failure of the request.
-    /// The function never returns reasons such as `Forbidden` and `NotServed`. From these reasons, a caller would
-    /// conclude that the API server rejected the list or watch, not the token request.
+    /// [`FaultReason::ServiceAccountNotFound`], [`FaultReason::TokenRequestDenied`] or another
+    /// failure of the request. The function never returns reasons such as `Forbidden` and
+    /// `NotServed`. From these reasons, a caller would conclude that the API server rejected the
+    /// list or watch, not the token request.
     ///
     /// # Cost
     ///
     /// One request of at most 10 s.
     pub(super) async fn mint(&self, operator: &Client) -> Result<AccountToken, RequestFault> {
         let Self { namespace, name } = self;
-        // The URL path of the request contains the namespace and the name, so an invalid name such as `a/b` could
-        // address another resource.
+        // The URL path of the request contains the namespace and the name, so an invalid name such
+        // as `a/b` could address another resource.
         if !is_dns_label(namespace) || !is_dns_subdomain(name) {
             return Err(self.absent());
         }
@@ -76,7 +77,8 @@ impl ServiceAccountRef {
             return Err(self.failed(&response.fault()));
         }
         let token = self.read(&response.body, asked_at);
-        // The response body contains a second copy of the token, so the next lines overwrite it with zeros.
+        // The response body contains a second copy of the token, so the next lines overwrite it
+        // with zeros.
         if let Ok(mut body) = response.body.try_into_mut() {
             body.zeroize();
         }
@@ -113,8 +115,8 @@ impl ServiceAccountRef {
             | FaultReason::TimedOut
             | FaultReason::TooLarge
             | FaultReason::Malformed) => reason,
-            // Each reason below means that the API server rejected the operator's own credentials, or sent an
-            // unexpected response.
+            // Each reason below means that the API server rejected the operator's own credentials,
+            // or sent an unexpected response.
             FaultReason::Unauthorized
             | FaultReason::NotServed
             | FaultReason::NamespaceNotFound

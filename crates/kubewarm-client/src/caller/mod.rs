@@ -1,5 +1,5 @@
-//! Authenticates and authorizes callers (clients of kubewarm's HTTP servers) with reviews that kubewarm sends to the
-//! API server.
+//! Authenticates callers (clients of kubewarm's HTTP servers) by TokenReview or SelfSubjectReview,
+//! and authorizes them by access reviews. kubewarm sends these reviews to the API server.
 
 use super::review::{post, post_with, without_status};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -19,8 +19,9 @@ const ANONYMOUS: &str = "system:anonymous";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// The bearer token of a caller. Reviews contain no `Impersonate-*` headers, because the permission to send a review as
-/// another user is not the permission to read as this user.
+/// The bearer token of a caller. SelfSubjectReviews and SelfSubjectAccessReviews with this token
+/// contain no `Impersonate-*` headers. The permission to send such a review as another user is not
+/// the permission to read as this user.
 pub struct BearerCredentials {
     /// The bearer token, without the prefix `Bearer`. `Debug` does not print the token.
     pub token: Zeroizing<String>,
@@ -31,8 +32,8 @@ pub struct BearerCredentials {
 pub struct CallerInfo {
     /// The name, such as `system:serviceaccount:shop:reader`.
     pub name: String,
-    /// UID of the user. Distinguishes users that have the same name at different times. Empty if the API server sets no
-    /// UID.
+    /// UID of the user. Distinguishes users that have the same name at different times. Empty if
+    /// the API server sets no UID.
     pub uid: String,
     /// The user's groups, in the API server's order.
     pub groups: Vec<String>,
@@ -41,10 +42,11 @@ pub struct CallerInfo {
 }
 
 impl CallerInfo {
-    /// Adds the group `system:authenticated`, unless the user already has this group or `system:unauthenticated`.
+    /// Adds the group `system:authenticated`, unless the user already has this group or
+    /// `system:unauthenticated`. kubewarm does this for users of client certificates, which usually
+    /// lack this group.
     ///
     /// The API server also adds the group to each authenticated user.
-    #[must_use]
     pub fn with_authenticated_group(mut self) -> Self {
         let is_either = |group: &String| [AUTHENTICATED, UNAUTHENTICATED].contains(&&**group);
         if !self.groups.iter().any(is_either) {
@@ -53,8 +55,8 @@ impl CallerInfo {
         self
     }
 
-    /// Returns the spec of a SubjectAccessReview for this user and the action (verb and resource, or path) in `access`.
-    #[must_use]
+    /// Returns the spec of a SubjectAccessReview for this user and the action (verb and resource,
+    /// or path) in `access`.
     pub fn review(&self, access: &SelfSubjectAccessReviewSpec) -> SubjectAccessReviewSpec {
         let Self { name, uid, groups, extra } = self.clone();
         let SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes } =
@@ -70,7 +72,7 @@ impl CallerInfo {
     }
 }
 
-/// The result of a review that authenticates a caller.
+/// The result of a TokenReview or a SelfSubjectReview, which authenticates a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthenticationResult {
     /// The credentials are valid and identify this user.
@@ -85,9 +87,8 @@ pub enum AuthenticationResult {
 }
 
 impl AuthenticationResult {
-    /// Returns [`Self::Known`]; [`Self::Unknown`] if the user's name is empty or `system:anonymous`, because kubewarm
-    /// has no anonymous access.
-    #[must_use]
+    /// Returns [`Self::Known`]; [`Self::Unknown`] if the user's name is empty or
+    /// `system:anonymous`, because kubewarm has no anonymous access.
     pub fn of(user: Arc<CallerInfo>) -> Self {
         if user.name.is_empty() || user.name == ANONYMOUS {
             Self::Unknown
@@ -97,7 +98,8 @@ impl AuthenticationResult {
     }
 }
 
-/// The result of a review that authorizes an action of a caller.
+/// The result of an access review (SubjectAccessReview or SelfSubjectAccessReview), which
+/// authorizes an action of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationResult {
     /// The user is permitted to perform the action.
@@ -109,34 +111,38 @@ pub enum AuthorizationResult {
     },
 }
 
-/// Sends reviews about callers to the API server, with the operator's credentials or with the callers' own credentials.
+/// Authenticates and authorizes callers by requests to the API server, with the operator's
+/// credentials or with the callers' own tokens.
 #[derive(Clone)]
 pub enum CallerReviewer {
-    /// Sends TokenReview and SubjectAccessReview. The operator needs the permission to `create` both kinds of reviews.
+    /// Sends TokenReview and SubjectAccessReview. The operator needs the permission to `create`
+    /// both kinds of reviews.
     Operator {
         /// A client with the operator's credentials.
         client: Client,
-        /// The accepted audiences: a caller's token must contain one of them. If the list is empty, a token must be for
-        /// the API server.
+        /// The accepted audiences: a caller's token must contain one of them. If the list is empty,
+        /// a token must be for the API server.
         audiences: Arc<[String]>,
     },
-    /// Sends SelfSubjectReview and SelfSubjectAccessReview with the caller's own token. The client has no credentials,
-    /// so these reviews need no permissions of the operator.
+    /// Sends SelfSubjectReview and SelfSubjectAccessReview with the caller's own token. The client
+    /// has no credentials, so these reviews need no permissions of the operator.
     Caller(Client),
 }
 
 impl CallerReviewer {
-    /// Returns whether kubewarm sends reviews with the caller's own token.
-    #[must_use]
+    /// Returns whether kubewarm sends SelfSubjectReviews and SelfSubjectAccessReviews with the
+    /// caller's own token, which needs no permissions of the operator.
     pub fn sends_callers_token(&self) -> bool {
         matches!(self, Self::Caller(_))
     }
 
-    /// Sends a review to the API server, which authenticates the caller's credentials in `presented`.
+    /// Sends a TokenReview or a SelfSubjectReview to the API server, which authenticates the
+    /// caller's token in `presented`.
     ///
     /// # Errors
     ///
-    /// [`RequestFault`] if the request fails; [`FaultReason::Malformed`] if the response has no status.
+    /// [`RequestFault`] if the request fails; [`FaultReason::Malformed`] if the response has no
+    /// status.
     ///
     /// # Cost
     ///
@@ -153,14 +159,17 @@ impl CallerReviewer {
         }
     }
 
-    /// Sends an access review to the API server, for the user and the action in `spec`. `presented` contains the user's
-    /// own token.
+    /// Sends an access review to the API server, for the user and the action in `spec`. `presented`
+    /// contains the user's own token.
     ///
-    /// Only `CallerReviewer::Operator` can authorize a user without a token, such as the owner of a client certificate.
+    /// Only `CallerReviewer::Operator` can authorize a user without a token, such as the owner of a
+    /// client certificate. `CallerReviewer::Caller` needs the token to send its
+    /// SelfSubjectAccessReview.
     ///
     /// # Errors
     ///
-    /// The same as for [`Self::authenticate`]; [`FaultReason::Internal`] if a required token is missing.
+    /// The same as for [`Self::authenticate`]; [`FaultReason::Internal`] if a required token is
+    /// missing.
     ///
     /// # Cost
     ///
@@ -192,10 +201,11 @@ async fn token_review(
     let review = TokenReview { spec, ..TokenReview::default() };
     let response: TokenReview = post(client, &review).await?.json()?;
     let status = response.status.ok_or_else(without_status::<TokenReview>)?;
-    // An authenticator that does not support audiences returns no audience in the TokenReview. kubewarm then rejects
-    // the token, because such an authenticator might accept a token for another audience.
+    // An authenticator that does not support audiences returns no audience in the TokenReview.
+    // kubewarm then rejects the token, because such an authenticator might accept a token for
+    // another audience.
     let are_met = audiences.is_empty()
-        || status.audiences.iter().flatten().any(|named| audiences.contains(named));
+        || status.audiences.iter().flatten().any(|audience| audiences.contains(audience));
     let user = status.user.filter(|_| status.authenticated == Some(true) && are_met);
     Ok(user.map_or(AuthenticationResult::Unknown, known))
 }
@@ -239,8 +249,8 @@ async fn self_access_review(
     let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let response = post_with(client, &review, credentials).await?;
-    // The token can have expired since it authenticated the caller, or the caller can have lost the permission to send
-    // reviews. In both cases, kubewarm denies the action.
+    // The token can have expired since it authenticated the caller, or the caller can have lost the
+    // permission to send SelfSubjectAccessReviews. In both cases, kubewarm denies the action.
     if matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Ok(AuthorizationResult::Denied {
             reason: Some(response.fault().message().to_owned()),
@@ -260,18 +270,19 @@ fn known(user: UserInfo) -> AuthenticationResult {
     }))
 }
 
-/// The decision in a review's status.
+/// Returns the decision in the status of an access review.
 ///
 /// # Errors
 ///
-/// If an authorizer failed and no other one decided. The API server itself answers 500 then, and not 403.
+/// [`FaultReason::ServerError`] if an authorizer of the API server failed and no other authorizer
+/// allowed the action. The API server itself then responds with 500 instead of 403. This also
+/// applies to a failed webhook with `failurePolicy: Deny`, for which the access review contains a
+/// denial.
 fn verdict(status: SubjectAccessReviewStatus) -> Result<AuthorizationResult, RequestFault> {
     if crate::review::is_granted(&status) {
         return Ok(AuthorizationResult::Allowed);
     }
-    let failed =
-        status.evaluation_error.filter(|error| status.denied != Some(true) && !error.is_empty());
-    if let Some(error) = failed {
+    if let Some(error) = status.evaluation_error.filter(|error| !error.is_empty()) {
         let message = format!("an authorizer of the API server failed: {error}");
         return Err(RequestFault::new(FaultReason::ServerError, &message));
     }
@@ -296,14 +307,6 @@ fn headers_of(presented: &BearerCredentials) -> Result<HeaderMap, RequestFault> 
 impl fmt::Debug for BearerCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BearerCredentials").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for CallerReviewer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The output omits the clients, because they can contain credentials.
-        let own = self.sends_callers_token();
-        f.debug_struct("CallerReviewer").field("by_callers_tokens", &own).finish_non_exhaustive()
     }
 }
 

@@ -16,7 +16,8 @@ const OWN_ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews
 /// Path, credentials and body of each request.
 type Sent = Arc<Mutex<Vec<(String, Vec<String>, Value)>>>;
 
-/// Returns a client whose server sends `answers` in this order, and the requests that the server received.
+/// Returns a client whose server sends `answers` in this order, and the requests that the server
+/// received.
 fn answering(answers: &[(u16, Value)]) -> (Client, Sent) {
     let sent = Sent::default();
     let (noted, answers) = (Arc::clone(&sent), answers.to_vec());
@@ -64,7 +65,7 @@ fn for_kubewarm(client: Client) -> CallerReviewer {
 #[tokio::test]
 async fn a_token_is_accepted_only_for_one_of_the_audiences() {
     let user = json!({"username": "jane"});
-    for (named, counts) in [
+    for (fields, counts) in [
         (json!({"audiences": ["kubewarm"]}), true),
         (json!({"audiences": ["x", "other"]}), true),
         (json!({"audiences": ["https://kubernetes.default.svc"]}), false),
@@ -72,20 +73,21 @@ async fn a_token_is_accepted_only_for_one_of_the_audiences() {
         (json!({}), false),
     ] {
         let mut status = json!({"authenticated": true, "user": user});
-        status["audiences"] = named["audiences"].clone();
+        status["audiences"] = fields["audiences"].clone();
         let answers =
             [(200, json!({"status": status})), (200, json!({"status": {"allowed": true}}))];
-        let (found, sent) = decided(&answers, for_kubewarm, &presented()).await;
+        let (result, sent) = decided(&answers, for_kubewarm, &presented()).await;
         let expected = counts.then_some(AuthorizationResult::Allowed);
-        assert_eq!(found, Ok(expected), "{named}");
+        assert_eq!(result, Ok(expected), "{fields}");
         assert_eq!(sent[0].2["spec"]["audiences"], json!(["kubewarm", "other"]));
     }
 }
 
-/// Authenticates and authorizes a caller of `/metrics` against a server that sends `answers` in this order.
+/// Authenticates and authorizes a caller of `/metrics` against a server that sends `answers` in
+/// this order.
 ///
-/// Returns the result of the authorization and the requests that the server received. The result is `None` if the
-/// authentication failed.
+/// Returns the result of the authorization and the requests that the server received. The result is
+/// `None` if the authentication failed.
 async fn decided(
     answers: &[(u16, Value)],
     reviewer: fn(Client) -> CallerReviewer,
@@ -93,15 +95,15 @@ async fn decided(
 ) -> (Result<Option<AuthorizationResult>, RequestFault>, Vec<(String, Vec<String>, Value)>) {
     let (client, sent) = answering(answers);
     let reviewer = reviewer(client);
-    let found = async {
+    let check = async {
         let AuthenticationResult::Known(user) = reviewer.authenticate(presented).await? else {
             return Ok(None);
         };
         reviewer.authorize(Some(presented), user.review(&metrics())).await.map(Some)
     };
-    let found = found.await;
+    let result = check.await;
     let sent = sent.lock().clone();
-    (found, sent)
+    (result, sent)
 }
 
 fn known(user: &Value) -> (u16, Value) {
@@ -120,8 +122,8 @@ fn refused(code: u16) -> (u16, Value) {
 async fn the_access_review_contains_all_fields_of_the_user() {
     let user = json!({"username": "jane", "uid": "u", "groups": ["g"], "extra": {"k": ["v"]}});
     let answers = [known(&user), status(&json!({"allowed": true}))];
-    let (found, sent) = decided(&answers, operator, &presented()).await;
-    assert_eq!(found, Ok(Some(AuthorizationResult::Allowed)));
+    let (result, sent) = decided(&answers, operator, &presented()).await;
+    assert_eq!(result, Ok(Some(AuthorizationResult::Allowed)));
     let [(tokens, shown, token), (access, also_shown, review)] = &sent[..] else {
         panic!("{sent:?}")
     };
@@ -144,8 +146,8 @@ async fn an_invalid_or_anonymous_token_sends_no_access_review() {
         json!({"authenticated": true}),
         json!({"error": "invalid bearer token"}),
     ] {
-        let (found, sent) = decided(&[status(&answer)], operator, &presented()).await;
-        assert_eq!((found, sent.len()), (Ok(None), 1), "{answer}");
+        let (result, sent) = decided(&[status(&answer)], operator, &presented()).await;
+        assert_eq!((result, sent.len()), (Ok(None), 1), "{answer}");
     }
 }
 
@@ -156,47 +158,51 @@ async fn an_action_is_denied_unless_it_is_allowed_and_not_denied() {
         (json!({"allowed": false}), None),
         (json!({"allowed": false, "reason": ""}), None),
         (json!({"allowed": true, "denied": true, "reason": "closed"}), Some("closed")),
-        (json!({"allowed": false, "denied": true, "evaluationError": "timeout"}), None),
+        (json!({"allowed": false, "denied": true}), None),
     ] {
         let answers = [known(&user), status(&answer)];
-        let (found, _) = decided(&answers, operator, &presented()).await;
+        let (result, _) = decided(&answers, operator, &presented()).await;
         let reason = reason.map(ToOwned::to_owned);
-        assert_eq!(found, Ok(Some(AuthorizationResult::Denied { reason })));
+        assert_eq!(result, Ok(Some(AuthorizationResult::Denied { reason })));
     }
 }
 
 #[tokio::test]
 async fn a_failed_authorizer_denies_nothing_and_permits_nothing() {
     let user = known(&json!({"username": "jane"}));
-    let failed = status(&json!({"allowed": false, "evaluationError": "webhook timeout"}));
-    let (found, _) = decided(&[user.clone(), failed], operator, &presented()).await;
-    assert_eq!(found.unwrap_err().reason(), FaultReason::ServerError);
+    // A webhook with `failurePolicy: NoOpinion`, and one with `Deny`.
+    for denied in [false, true] {
+        let error = "webhook timeout";
+        let failed = status(&json!({"allowed": false, "denied": denied, "evaluationError": error}));
+        let (result, _) = decided(&[user.clone(), failed], operator, &presented()).await;
+        assert_eq!(result.unwrap_err().reason(), FaultReason::ServerError);
+    }
     // Another authorizer permitted the action.
     let allowed = status(&json!({"allowed": true, "evaluationError": "webhook timeout"}));
-    let (found, _) = decided(&[user, allowed], operator, &presented()).await;
-    assert_eq!(found, Ok(Some(AuthorizationResult::Allowed)));
+    let (result, _) = decided(&[user, allowed], operator, &presented()).await;
+    assert_eq!(result, Ok(Some(AuthorizationResult::Allowed)));
 }
 
 #[tokio::test]
 async fn a_response_without_a_status_is_a_fault() {
     for reviewer in [operator, CallerReviewer::Caller] {
         let nothing = (200, json!({"spec": {}}));
-        let (found, _) = decided(&[nothing], reviewer, &presented()).await;
-        assert_eq!(found.unwrap_err().reason(), FaultReason::Malformed);
-        let (found, _) = decided(&[(500, json!({}))], reviewer, &presented()).await;
-        assert_eq!(found.unwrap_err().reason(), FaultReason::ServerError);
+        let (result, _) = decided(&[nothing], reviewer, &presented()).await;
+        assert_eq!(result.unwrap_err().reason(), FaultReason::Malformed);
+        let (result, _) = decided(&[(500, json!({}))], reviewer, &presented()).await;
+        assert_eq!(result.unwrap_err().reason(), FaultReason::ServerError);
     }
     let answers = [known(&json!({"username": "jane"})), (200, json!({"spec": {}}))];
-    let (found, _) = decided(&answers, operator, &presented()).await;
-    assert_eq!(found.unwrap_err().reason(), FaultReason::Malformed);
+    let (result, _) = decided(&answers, operator, &presented()).await;
+    assert_eq!(result.unwrap_err().reason(), FaultReason::Malformed);
 }
 
 #[tokio::test]
 async fn both_self_reviews_contain_the_callers_token() {
     let answers =
         [status(&json!({"userInfo": {"username": "john"}})), status(&json!({"allowed": true}))];
-    let (found, sent) = decided(&answers, CallerReviewer::Caller, &presented()).await;
-    assert_eq!(found, Ok(Some(AuthorizationResult::Allowed)));
+    let (result, sent) = decided(&answers, CallerReviewer::Caller, &presented()).await;
+    assert_eq!(result, Ok(Some(AuthorizationResult::Allowed)));
     let [(who, shown, _), (access, also_shown, review)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!([&**who, &**access], [OWN_IDENTITY, OWN_ACCESS]);
     assert_eq!(*shown, ["authorization: Bearer t0k3n"]);
@@ -221,10 +227,10 @@ async fn a_caller_that_the_server_rejects_is_rejected() {
     );
     for code in [401, 403] {
         let answers = [status(&json!({"userInfo": {"username": "jane"}})), refused(code)];
-        let (found, _) = decided(&answers, CallerReviewer::Caller, &presented).await;
+        let (result, _) = decided(&answers, CallerReviewer::Caller, &presented).await;
         assert!(
-            matches!(found, Ok(Some(AuthorizationResult::Denied { reason: Some(_) }))),
-            "{found:?}"
+            matches!(result, Ok(Some(AuthorizationResult::Denied { reason: Some(_) }))),
+            "{result:?}"
         );
     }
 }
@@ -233,15 +239,15 @@ async fn a_caller_that_the_server_rejects_is_rejected() {
 async fn a_self_review_without_a_token_is_not_sent() {
     let (client, sent) = answering(&[status(&json!({"allowed": true}))]);
     let user = CallerInfo { name: "jane".to_owned(), ..CallerInfo::default() };
-    let found = CallerReviewer::Caller(client).authorize(None, user.review(&metrics())).await;
-    assert_eq!(found.unwrap_err().reason(), FaultReason::Internal);
+    let result = CallerReviewer::Caller(client).authorize(None, user.review(&metrics())).await;
+    assert_eq!(result.unwrap_err().reason(), FaultReason::Internal);
     assert!(sent.lock().is_empty());
 }
 
 #[test]
 fn a_user_is_added_to_the_group_of_authenticated_users() {
     let groups = |groups: &[&str]| {
-        let groups = groups.iter().map(|&it| it.to_owned()).collect();
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
         CallerInfo { groups, ..CallerInfo::default() }.with_authenticated_group().groups
     };
     assert_eq!(groups(&["a"]), ["a", "system:authenticated"]);

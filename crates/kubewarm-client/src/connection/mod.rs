@@ -1,4 +1,5 @@
-//! Connects to one cluster: loads the API server's URL and credentials, and creates the API clients of each identity.
+//! Connects to one cluster: loads the API server's URL and credentials, and creates the API clients
+//! of each identity.
 
 use super::{
     ConnectionOptions, NamespaceBuckets,
@@ -21,35 +22,39 @@ use kube::{
 use std::{fmt, time::Duration};
 use tokio::runtime::Handle;
 
-/// The configuration (URL, TLS and credentials) of a connection to one API server, and the clients that use this
-/// configuration.
+/// The configuration (URL, TLS and credentials) of a connection to one API server, and the clients
+/// that use this configuration.
 #[derive(Clone)]
 pub struct ApiServerConnection {
     patient: Client,
     plain: Client,
-    /// The configuration with the operator's credentials. The field `anonymous` contains this configuration without
-    /// credentials.
+    /// The configuration with the operator's credentials. The field `anonymous` contains this
+    /// configuration without credentials.
     config: Config,
     anonymous: AnonymousConfig,
     source: ConfigSource,
 }
 
-/// The reason why kubewarm cannot create a client of the API server. Each error message contains a fix.
+/// The reason why kubewarm cannot create a client of the API server. Each error message contains a
+/// fix.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Flags, `KUBECONFIG`, the pod and the home directory contain no configuration of an API server.
+    /// Flags, `KUBECONFIG`, the pod and the home directory contain no configuration of an API
+    /// server.
     #[error(
         "no cluster is configured: no --kubeconfig, KUBECONFIG is not set, this is not a pod with \
          a ServiceAccount token, and {home} does not exist; pass --kubeconfig FILE"
     )]
     Nothing {
-        /// Path of the default kubeconfig, or `$HOME/.kube/config` if the home directory is unknown.
+        /// Path of the default kubeconfig, or `$HOME/.kube/config` if the home directory is
+        /// unknown.
         home: String,
     },
     /// kubewarm cannot read a kubeconfig, or a required field of the kubeconfig is missing.
     #[error("cannot use the kubeconfig from {origin}; see `kubectl config view`")]
     Kubeconfig {
-        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its
+        /// files.
         origin: String,
         /// The error from the crate `kube`.
         #[source]
@@ -58,7 +63,8 @@ pub enum ConnectError {
     /// A flag names a cluster or a user that none of the selected kubeconfig files contains.
     #[error("the kubeconfig from {origin} has no {kind} {name:?}; see `kubectl config view`")]
     NoEntry {
-        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its
+        /// files.
         origin: String,
         /// The kind of the missing entry: `cluster` or `user`.
         kind: &'static str,
@@ -74,7 +80,8 @@ pub enum ConnectError {
          refuses; set certificate-authority (and tls-server-name if the name differs) instead"
     )]
     Insecure {
-        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its
+        /// files.
         origin: String,
         /// The URL of the API server.
         server: Uri,
@@ -82,7 +89,8 @@ pub enum ConnectError {
     /// The kubeconfig's `proxy-url` is not a URL.
     #[error("the kubeconfig from {origin} has a proxy-url that is not a URL")]
     ProxyUrl {
-        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its
+        /// files.
         origin: String,
     },
     /// The proxy is not a URL, or its scheme is not supported.
@@ -101,7 +109,8 @@ pub enum ConnectError {
          proxy cannot be used"
     )]
     Client {
-        /// The flag or environment variable that selects the kubeconfig, with the paths of its files.
+        /// The flag or environment variable that selects the kubeconfig, with the paths of its
+        /// files.
         origin: String,
         /// kube's error about certificates, tokens, exec plugins or the proxy's scheme.
         #[source]
@@ -110,11 +119,12 @@ pub enum ConnectError {
 }
 
 impl ApiServerConnection {
-    /// Loads the first configuration that exists: the kubeconfig of `options`, `KUBECONFIG`, the pod's ServiceAccount,
-    /// `~/.kube/config`.
+    /// Loads the first configuration that exists: the kubeconfig of `options`, `KUBECONFIG`, the
+    /// pod's ServiceAccount, `~/.kube/config`.
     ///
-    /// If `options` name a context, a cluster or a user, the function skips the pod's ServiceAccount. An invalid source
-    /// is an error, because the next source might configure another cluster.
+    /// If `options` name a context, a cluster or a user, the function skips the pod's
+    /// ServiceAccount. An invalid source is an error, because the next source might configure
+    /// another cluster.
     ///
     /// Must be called within a tokio runtime. Sends no request.
     ///
@@ -137,9 +147,10 @@ impl ApiServerConnection {
         Self::new(config, source, options.request_timeout, None)
     }
 
-    /// Creates a connection from the current context of `kubeconfig`, which exists in memory only. `kubewarm get` uses
-    /// such a connection to the operator's HTTP server. With `streams`, the clients of [`Self::client`] and
-    /// [`Self::informer_client`] connect through these streams, without a proxy.
+    /// Creates a connection from the current context of `kubeconfig`, which exists in memory only.
+    /// `kubewarm get` uses such a connection to the operator's HTTP server. With `streams`, the
+    /// clients of [`Self::client`] and [`Self::informer_client`] connect through these streams,
+    /// without a proxy.
     ///
     /// # Errors
     ///
@@ -168,12 +179,13 @@ impl ApiServerConnection {
             let (origin, server) = (source.to_string(), config.cluster_url);
             return Err(ConnectError::Insecure { origin, server });
         }
-        // If the kubeconfig has a `proxy-url`, kubewarm ignores the proxy variables of the environment, `NO_PROXY`
-        // included.
+        // If the kubeconfig has a `proxy-url`, kubewarm ignores the proxy variables of the
+        // environment, `NO_PROXY` included.
         if config.proxy_url.is_none() {
             config.proxy_url = proxy::of_environment(&config.cluster_url)?;
         }
-        // kubewarm checks the scheme here, because kube's error would contain the password of the proxy.
+        // kubewarm checks the scheme here, because kube's error would contain the password of the
+        // proxy.
         if let Some(url) = &config.proxy_url
             && !matches!(url.scheme_str(), Some("http" | "https" | "socks5"))
         {
@@ -196,39 +208,39 @@ impl ApiServerConnection {
         Ok(Self { patient, plain, config, anonymous, source })
     }
 
-    /// Returns the client for short requests of kubewarm itself, such as leases, Events and reviews.
+    /// Returns the client for short requests of kubewarm itself, such as Leases, Kubernetes Events
+    /// and access reviews.
     ///
-    /// The client retries up to five times after 429, 503 and 504. A request fails if its response headers do not
-    /// arrive within 30 s, retries included.
-    #[must_use]
+    /// The client retries up to five times after 429, 503 and 504. A request fails if its response
+    /// headers do not arrive within 30 s, retries included.
     pub fn client(&self) -> Client {
         self.patient.clone()
     }
 
     /// Returns the client for list and watch, which does not retry.
     ///
-    /// The only timeout of the client is 10 s for the TCP connect, so callers must limit each request. TCP keepalive
-    /// detects a dead peer within 60 s. Through a proxy, the keepalive defaults of the system apply.
-    #[must_use]
+    /// The only timeout of the client is 10 s for the TCP connect, so callers must limit each
+    /// request. TCP keepalive detects a dead peer within 60 s. Through a proxy, the keepalive
+    /// defaults of the system apply.
     pub fn informer_client(&self) -> Client {
         self.plain.clone()
     }
 
     /// Returns the API clients of all identities, for list and watch requests.
     ///
-    /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of ServiceAccounts use neither the
-    /// operator's connections nor the operator's credentials. `buckets` limits the rate of token requests in each
-    /// namespace.
-    #[must_use]
+    /// The operator's client is [`ApiServerConnection::informer_client`]. Clients of
+    /// ServiceAccounts use neither the operator's connections nor the operator's credentials.
+    /// `buckets` limits the rate of token requests in each namespace.
     pub fn new_account_clients(&self, buckets: NamespaceBuckets) -> AccountClients {
         AccountClients::new(self.informer_client(), self.anonymous.clone(), buckets)
     }
 
-    /// Returns a reviewer that authenticates and authorizes callers with the operator's credentials.
+    /// Returns a reviewer that authenticates and authorizes callers with the operator's
+    /// credentials.
     ///
-    /// The reviewer has its own connections, so that reviews do not wait for other requests of the operator. The
-    /// reviewer accepts a token only for one of `audiences`. If `audiences` is empty, a token must be for the API
-    /// server.
+    /// The reviewer has its own connections, so that TokenReviews and access reviews do not wait
+    /// for other requests of the operator. The reviewer accepts a token only for one of
+    /// `audiences`. If `audiences` is empty, a token must be for the API server.
     ///
     /// # Errors
     ///
@@ -244,9 +256,11 @@ impl ApiServerConnection {
         Ok(CallerReviewer::Operator { client, audiences: audiences.into() })
     }
 
-    /// Returns a reviewer that authenticates and authorizes each caller with the caller's own token.
+    /// Returns a reviewer that authenticates and authorizes each caller with the caller's own
+    /// token.
     ///
-    /// The reviewer has its own connections, the API server's URL and CA, and no credentials of the operator.
+    /// The reviewer has its own connections, the API server's URL and CA, and no credentials of the
+    /// operator.
     ///
     /// # Errors
     ///
@@ -258,8 +272,8 @@ impl ApiServerConnection {
 
     /// Returns the client that forwards requests of callers to the API server.
     ///
-    /// The client has its own connections, the API server's URL and CA, and no credentials of the operator. Requests
-    /// run on `runtime`, which must outlive the callers' runtimes.
+    /// The client has its own connections, the API server's URL and CA, and no credentials of the
+    /// operator. Requests run on `runtime`, which must outlive the callers' runtimes.
     ///
     /// # Errors
     ///
@@ -269,15 +283,13 @@ impl ApiServerConnection {
         Ok(UpstreamProxy::new(pipe, self.server(), runtime))
     }
 
-    /// Returns the namespace of the kubeconfig's context, or `default` if the context sets none. In a pod, returns the
-    /// pod's namespace.
-    #[must_use]
+    /// Returns the namespace of the kubeconfig's context, or `default` if the context sets none. In
+    /// a pod, returns the pod's namespace.
     pub fn namespace(&self) -> &str {
         self.plain.default_namespace()
     }
 
     /// Returns the pod's namespace; `None` if the connection does not use the pod's ServiceAccount.
-    #[must_use]
     pub fn service_account_namespace(&self) -> Option<&str> {
         match self.source {
             ConfigSource::Pod => Some(self.namespace()),
@@ -286,22 +298,21 @@ impl ApiServerConnection {
     }
 
     /// Returns the URL of the API server.
-    #[must_use]
     pub fn server(&self) -> &Uri {
         &self.config.cluster_url
     }
 }
 
-/// Replaces the impersonated user of `config` by the impersonated user and groups in `options`. The UID and the extra
-/// fields belong to the replaced user, so the function removes them.
+/// Replaces the impersonated user of `config` by the impersonated user and groups in `options`. The
+/// UID and the extra fields belong to the replaced user, so the function removes them.
 fn impersonate(config: &mut Config, options: &ConnectionOptions) {
     let Some(user) = &options.impersonated_user else { return };
     let groups = &options.impersonated_groups;
-    let of = &mut config.auth_info;
-    of.impersonate = Some(user.clone());
-    of.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
-    of.impersonate_uid = None;
-    of.impersonate_user_extra = None;
+    let auth = &mut config.auth_info;
+    auth.impersonate = Some(user.clone());
+    auth.impersonate_groups = (!groups.is_empty()).then(|| groups.clone());
+    auth.impersonate_uid = None;
+    auth.impersonate_user_extra = None;
 }
 
 fn unusable(source: &ConfigSource, error: kube::Error) -> ConnectError {

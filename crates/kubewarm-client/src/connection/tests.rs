@@ -41,13 +41,13 @@ async fn an_impersonated_user_has_neither_uid_nor_extra_fields_of_the_kubeconfig
             ConnectionOptions { impersonated_user, ..ConnectionOptions::of_file(file.path()) };
         ApiServerConnection::load(&options).unwrap().config.auth_info
     };
-    let found = auth_info(None);
-    assert_eq!(found.impersonate.as_deref(), Some("old"));
-    assert!(found.impersonate_uid.is_some() && found.impersonate_user_extra.is_some());
-    let found = auth_info(Some("jane"));
-    assert_eq!(found.impersonate.as_deref(), Some("jane"));
-    assert_eq!((found.impersonate_uid, found.impersonate_groups), (None, None));
-    assert_eq!(found.impersonate_user_extra, None);
+    let auth = auth_info(None);
+    assert_eq!(auth.impersonate.as_deref(), Some("old"));
+    assert!(auth.impersonate_uid.is_some() && auth.impersonate_user_extra.is_some());
+    let auth = auth_info(Some("jane"));
+    assert_eq!(auth.impersonate.as_deref(), Some("jane"));
+    assert_eq!((auth.impersonate_uid, auth.impersonate_groups), (None, None));
+    assert_eq!(auth.impersonate_user_extra, None);
 }
 
 #[tokio::test]
@@ -85,8 +85,8 @@ async fn a_review_is_sent_with_the_token_of_the_operator_or_of_the_caller_but_ne
     }
 }
 
-/// Starts a server that responds to every request until no new connection arrives for 500 ms. The task returns the
-/// number of connections.
+/// Starts a server that responds to every request until no new connection arrives for 500 ms. The
+/// task returns the number of connections.
 fn counting(listener: TcpListener) -> JoinHandle<usize> {
     tokio::spawn(async move {
         let mut connections = 0;
@@ -125,8 +125,8 @@ async fn reviews_share_no_connection_with_the_operators_own_requests() {
     let connection = plain(server);
     let reviewer = connection.new_reviewer(&[]).unwrap();
     assert!(crate::get(&connection.client(), "/version").await.is_ok());
-    // During this pause, the client returns its connection to its pool. A reviewer with the same pool would then reuse
-    // this connection.
+    // During this pause, the client returns its connection to its pool. A reviewer with the same
+    // pool would then reuse this connection.
     sleep(Duration::from_millis(100)).await;
     let token = "of-the-caller".to_owned().into();
     let presented = BearerCredentials { token };
@@ -148,8 +148,8 @@ async fn forwarded_requests_share_no_connection_with_accounts_or_reviews() {
     }
     let account = connection.anonymous.connect().unwrap();
     assert!(crate::get(&account, "/version").await.is_ok());
-    // During this pause, the clients return their connections to their pools. An `UpstreamProxy` with one of these
-    // pools would then reuse a connection.
+    // During this pause, the clients return their connections to their pools. An `UpstreamProxy`
+    // with one of these pools would then reuse a connection.
     sleep(Duration::from_millis(100)).await;
     let upstream = connection.new_upstream_proxy(Handle::current()).unwrap();
     let mut sent = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
@@ -187,8 +187,8 @@ async fn the_error_about_a_broken_kubeconfig_contains_its_path() {
     assert!(missing.to_string().contains("/nowhere/config"));
 }
 
-/// Starts a server that responds to each request with headers and `body`, but never completes the response. Returns its
-/// address and a channel with the headers of each request.
+/// Starts a server that responds to each request with headers and `body`, but never completes the
+/// response. Returns its address and a channel with the headers of each request.
 async fn unfinished(body: &'static str) -> (SocketAddr, tokio::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = listener.local_addr().unwrap();

@@ -1,6 +1,7 @@
 //! Parses the aggregated discovery documents of the API server.
 //!
-//! The parser skips a resource whose name is missing or not valid in a path, because no client can request it.
+//! The parser skips a resource whose name is missing or not valid in a path, because no client can
+//! request it.
 
 use super::served_resources::{ServedGroup, ServedVersion};
 use kube::core::{ObjectMeta, discovery::v2::GroupVersionKind};
@@ -8,8 +9,8 @@ use kubewarm_api::model::{GroupResource, Resource, ResourceInfo};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Maximum number of short names, and of categories, for each resource. The limit bounds memory, because kubewarm keeps
-/// these names for every resource of the cluster.
+/// Maximum number of short names, and of categories, that kubewarm keeps for each resource. The
+/// limit bounds memory, because kubewarm keeps these names for every resource of the cluster.
 const NAMES: usize = 16;
 
 /// A response to a discovery request: an `APIGroupDiscoveryList`, or any other JSON object.
@@ -50,7 +51,8 @@ struct RawResource {
 }
 
 impl RawGroupList {
-    /// Returns the groups in the document; `None` if the document is not an `APIGroupDiscoveryList`.
+    /// Returns the groups in the document; `None` if the document is not an
+    /// `APIGroupDiscoveryList`.
     pub(super) fn groups(self) -> Option<Vec<ServedGroup>> {
         let items = self.items.filter(|_| self.kind == "APIGroupDiscoveryList")?;
         let groups = items.into_iter().filter_map(|item| {
@@ -67,10 +69,10 @@ impl RawGroupList {
 
 impl RawVersion {
     fn checked(self, group: &str) -> Option<ServedVersion> {
-        // The name `x` stands for any resource, so this line checks only the group and the version. A version without
-        // resources is also valid.
-        let of = GroupResource::new(group, "x").ok()?;
-        Resource::new(of, &self.version).ok()?;
+        // The name `x` stands for any resource, so this line checks only the group and the version.
+        // A version without resources is also valid.
+        let any = GroupResource::new(group, "x").ok()?;
+        Resource::new(any, &self.version).ok()?;
         let is_stale = self.freshness.as_deref() == Some("Stale");
         let resources = self.resources.unwrap_or_default().into_iter();
         let resources = resources.filter_map(|raw| raw.checked(group, &self.version)).collect();
@@ -80,8 +82,8 @@ impl RawVersion {
 
 impl RawResource {
     fn checked(self, group: &str, version: &str) -> Option<ResourceInfo> {
-        let of = GroupResource::new(group, &self.resource).ok()?;
-        let resource = Resource::new(of, version).ok()?;
+        let group_resource = GroupResource::new(group, &self.resource).ok()?;
+        let resource = Resource::new(group_resource, version).ok()?;
         let mut verbs: Vec<Arc<str>> =
             self.verbs.unwrap_or_default().into_iter().map(Arc::from).collect();
         verbs.sort_unstable();
@@ -89,8 +91,8 @@ impl RawResource {
         let singular = self.singular_resource.filter(|name| is_name(name));
         Some(ResourceInfo {
             resource,
-            kind: self.response_kind.and_then(|of| of.kind).unwrap_or_default().into(),
-            namespaced: self.scope.as_deref() == Some("Namespaced"),
+            kind: self.response_kind.and_then(|raw| raw.kind).unwrap_or_default().into(),
+            is_namespaced: self.scope.as_deref() == Some("Namespaced"),
             verbs: verbs.into(),
             singular: singular.unwrap_or_default().into(),
             short_names: names(self.short_names),
@@ -104,7 +106,8 @@ fn names(names: Option<Vec<String>>) -> Arc<[Arc<str>]> {
     all.take(NAMES).map(Arc::from).collect()
 }
 
-/// Returns whether `name` has 1 to 63 bytes. The names in a CRD must be DNS labels, whose maximum length is 63 bytes.
+/// Returns whether `name` has 1 to 63 bytes. The names in a CRD must be DNS labels, whose maximum
+/// length is 63 bytes.
 fn is_name(name: &str) -> bool {
     (1..=63).contains(&name.len())
 }
@@ -129,13 +132,16 @@ mod tests {
         assert_eq!(&*groups[0].name, "apps");
         let version = &groups[0].versions[0];
         assert_eq!((&*version.name, version.is_stale), ("v1", true));
-        let found = &version.resources[0];
-        assert_eq!(found.resource.to_string(), "deployments.v1.apps");
-        assert_eq!(&*found.kind, "Deployment");
-        assert!(found.namespaced);
-        assert_eq!(found.verbs.join(","), "get,list,watch");
-        assert_eq!((&*found.singular, &*found.short_names.join(",")), ("deployment", "deploy"));
-        assert_eq!(found.categories.join(","), "all");
+        let deployments = &version.resources[0];
+        assert_eq!(deployments.resource.to_string(), "deployments.v1.apps");
+        assert_eq!(&*deployments.kind, "Deployment");
+        assert!(deployments.is_namespaced);
+        assert_eq!(deployments.verbs.join(","), "get,list,watch");
+        assert_eq!(
+            (&*deployments.singular, &*deployments.short_names.join(",")),
+            ("deployment", "deploy")
+        );
+        assert_eq!(deployments.categories.join(","), "all");
     }
 
     #[test]
@@ -164,8 +170,11 @@ mod tests {
         assert_eq!(groups.len(), 1);
         let versions = &groups[0].versions;
         assert_eq!((&*groups[0].name, versions.len()), ("a.example", 1));
-        let resources: Vec<_> = versions[0].resources.iter().map(|it| &it.resource).collect();
-        assert_eq!(resources.iter().map(|it| it.resource()).collect::<Vec<_>>(), ["odds"]);
+        let resources: Vec<_> = versions[0].resources.iter().map(|info| &info.resource).collect();
+        assert_eq!(
+            resources.iter().map(|resource| resource.resource()).collect::<Vec<_>>(),
+            ["odds"]
+        );
         assert_eq!(read(r#"{"kind":"APIGroupDiscoveryList","items":null}"#), None);
         assert_eq!(read(r#"{"kind":"Status"}"#), None);
         assert_eq!(read(r#"{"kind":"APIVersions","versions":["v1"]}"#), None);

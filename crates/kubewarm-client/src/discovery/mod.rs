@@ -1,5 +1,5 @@
-//! Polls the discovery documents of the API server and publishes a snapshot of the resources that the API server
-//! serves.
+//! Polls the discovery documents of the API server and publishes a snapshot of the resources that
+//! the API server serves.
 
 mod document;
 mod page;
@@ -11,6 +11,7 @@ pub use self::served_resources::ServedResources;
 pub use kubewarm_wire::is_builtin_group;
 
 use self::page::DiscoveryPage;
+use super::api_client::ApiClient;
 use kube::Client;
 use kubewarm_api::model::RequestFault;
 use std::{
@@ -26,19 +27,19 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Polling period while the API server serves all kinds that profiles name. The API server answers a poll with 304 if
-/// the document has not changed.
+/// Polling period while the API server serves all kinds that profiles name. The API server answers
+/// a poll with 304 if the document has not changed.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Polling period while the API server does not serve a kind that a profile names, so that kubewarm finds a new CRD
-/// within 5 s.
+/// Polling period while the API server does not serve a kind that a profile names, so that kubewarm
+/// finds a new CRD within 5 s.
 const HURRIED_PERIOD: Duration = Duration::from_secs(5);
 /// Minimum time between two polls, also if a caller of `refresh` requests a poll.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
 /// Longest `Retry-After` that discovery honours. A longer value counts as 2 minutes.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
 
-/// Polls the discovery documents of one API server. All clones share one snapshot of the served resources. The caller
-/// must call [`run`](Self::run) on one clone.
+/// Polls the discovery documents of one API server. All clones share one snapshot of the served
+/// resources. The caller must call [`run`](Self::run) on one clone.
 #[derive(Clone)]
 pub struct Discovery(Arc<DiscoveryState>);
 
@@ -52,9 +53,8 @@ struct DiscoveryState {
 }
 
 impl Discovery {
-    /// Creates a poller that sends its requests with `client`. The poller sends no request before a call of
-    /// [`run`](Self::run).
-    #[must_use]
+    /// Creates a poller that sends its requests with `client`. The poller sends no request before a
+    /// call of [`run`](Self::run).
     pub fn new(client: Client) -> Self {
         Self(Arc::new(DiscoveryState {
             client,
@@ -66,25 +66,25 @@ impl Discovery {
         }))
     }
 
-    /// Returns a receiver of the latest snapshot of the served resources, and of its changes. The receiver contains
-    /// `None` before the first successful poll. A poll without a change sends no notification.
-    #[must_use]
+    /// Returns a receiver of the latest snapshot of the served resources, and of its changes. The
+    /// receiver contains `None` before the first successful poll. A poll without a change sends no
+    /// notification.
     pub fn served(&self) -> watch::Receiver<Option<Arc<ServedResources>>> {
         self.0.served.subscribe()
     }
 
-    /// Returns a receiver of the last poll's failure. The receiver contains `None` if the last poll succeeded, or
-    /// before the first poll.
+    /// Returns a receiver of the last poll's failure. The receiver contains `None` if the last poll
+    /// succeeded, or before the first poll.
     ///
     /// After a failed poll, [`served`](Self::served) still returns the last snapshot.
-    #[must_use]
     pub fn fault(&self) -> watch::Receiver<Option<RequestFault>> {
         self.0.fault.subscribe()
     }
 
     /// Sets the polling period: 5 s if `is_hurried`, otherwise 30 s.
     ///
-    /// The controller sets `is_hurried` while the API server does not serve a kind that a profile names.
+    /// The controller sets `is_hurried` while the API server does not serve a kind that a profile
+    /// names.
     pub fn set_hurried(&self, is_hurried: bool) {
         if self.0.is_hurried.swap(is_hurried, Ordering::Relaxed) != is_hurried {
             self.0.wake.notify_one();
@@ -93,33 +93,28 @@ impl Discovery {
 
     /// Requests another poll, which starts at the earliest 1 s after the last poll.
     ///
-    /// Call this method after a sign that the served resources have changed, such as a 404 on a list.
+    /// Call this method after a sign that the served resources have changed, such as a 404 on a
+    /// list.
     pub fn refresh(&self) {
         self.0.is_refresh_requested.store(true, Ordering::Relaxed);
         self.0.wake.notify_one();
     }
 
-    /// Polls until `stop` is cancelled. If a poll fails, [`fault`](Self::fault) contains its failure, and the next poll
-    /// retries.
+    /// Polls until `stop` is cancelled. If a poll fails, [`fault`](Self::fault) contains its
+    /// failure, and the next poll retries.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(self.poll_without_end()).await;
     }
 
     async fn poll_without_end(&self) {
-        let (mut core, mut named) = (DiscoveryPage::default(), DiscoveryPage::default());
+        let (mut core, mut apis) = (DiscoveryPage::default(), DiscoveryPage::default());
         let mut failures = 0_u32;
         loop {
             let started = Instant::now();
             self.0.is_refresh_requested.store(false, Ordering::Relaxed);
             let known = self.0.served.borrow().clone();
-            let client = &self.0.client;
-            let read = tokio::join!(core.read(client, "/api"), named.read(client, "/apis"));
-            // A snapshot needs the documents of `/api` and `/apis`, so kubewarm publishes no snapshot if one of these
-            // requests fails.
-            match read.0.and(read.1) {
-                Ok(()) => {
-                    let served =
-                        ServedResources::new(&core.groups, &named.groups, known.as_deref());
+            match self.read(&mut core, &mut apis, known.as_deref()).await {
+                Ok(served) => {
                     self.publish(served, failures);
                     failures = 0;
                 }
@@ -129,6 +124,37 @@ impl Discovery {
                 }
             }
             self.wait_for_next_poll(started, failures).await;
+        }
+    }
+
+    /// Reads the documents of `/api` and `/apis` into a snapshot.
+    ///
+    /// An API server that starts lists the kinds of CRDs and aggregated APIs only when it is ready,
+    /// so a document from before that moment would stop their informers. If a resource of `known`
+    /// is missing, this function reads the documents again after a check of `/readyz`.
+    async fn read(
+        &self,
+        core: &mut DiscoveryPage,
+        apis: &mut DiscoveryPage,
+        known: Option<&ServedResources>,
+    ) -> Result<ServedResources, RequestFault> {
+        let client = &self.0.client;
+        let mut is_checked = false;
+        loop {
+            // A snapshot needs both documents, so it fails if one of the requests fails.
+            let read = tokio::join!(core.read(client, "/api"), apis.read(client, "/apis"));
+            read.0.and(read.1)?;
+            let served = ServedResources::new(&core.groups, &apis.groups, known);
+            if is_checked || known.is_none_or(|known| served.contains_all_of(known)) {
+                return Ok(served);
+            }
+            let readiness = ApiClient::new(client).get("/readyz").send().await?;
+            // Other statuses, such as 403 in a cluster that hides the endpoint, do not say that the
+            // API server is not ready.
+            if readiness.status.is_server_error() {
+                return Err(readiness.fault());
+            }
+            is_checked = true;
         }
     }
 
@@ -156,8 +182,8 @@ impl Discovery {
     }
 
     async fn wait_for_next_poll(&self, started: Instant, failures: u32) {
-        // Jitter changes the period by up to 10 %. So replicas that start at the same time do not poll at the same
-        // time.
+        // Jitter changes the period by up to 10 %. So replicas that start at the same time do not
+        // poll at the same time.
         let spread = 0.9 + fastrand::f64() * 0.2;
         sleep_until(started + MIN_PERIOD.mul_f64(spread)).await;
         while !self.0.is_refresh_requested.load(Ordering::Relaxed) {
@@ -179,11 +205,5 @@ impl Discovery {
                 backoff.min(PERIOD).max(delay)
             }
         }
-    }
-}
-
-impl std::fmt::Debug for Discovery {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Discovery").field("fault", &*self.0.fault.borrow()).finish_non_exhaustive()
     }
 }

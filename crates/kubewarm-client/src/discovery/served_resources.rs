@@ -1,4 +1,5 @@
-//! A snapshot of the resources that the API server serves. kubewarm looks up the resources of targets in this snapshot.
+//! A snapshot of the resources that the API server serves. kubewarm looks up the resources of
+//! targets in this snapshot.
 
 use kubewarm_api::model::{GroupResource, Refusal, RefusalReason, Resource, ResourceInfo};
 use std::sync::Arc;
@@ -16,8 +17,8 @@ pub(super) struct ServedGroup {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServedVersion {
     pub(super) name: Arc<str>,
-    /// Whether the API server could not reach the aggregated server of the group. In this case, `resources` can be
-    /// outdated.
+    /// Whether the API server could not reach the aggregated server of the group. In this case,
+    /// `resources` can be outdated.
     pub(super) is_stale: bool,
     /// Without subresources.
     pub(super) resources: Vec<ResourceInfo>,
@@ -25,8 +26,9 @@ pub(super) struct ServedVersion {
 
 /// An immutable snapshot of the resources that the API server serves.
 ///
-/// Groups, versions and resources have the API server's order, because the order has a meaning for clients. Lookups
-/// are linear, because the lists are short: a discovery document has a size limit of 32 MiB.
+/// Groups, versions and resources have the API server's order, because the order has a meaning for
+/// clients. Lookups are linear, because the lists are short: a discovery document has a size limit
+/// of 32 MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedResources {
     groups: Vec<ServedGroup>,
@@ -34,19 +36,19 @@ pub struct ServedResources {
 
 impl ServedVersion {
     fn get(&self, plural: &str) -> Option<&ResourceInfo> {
-        self.resources.iter().find(|it| it.resource.resource() == plural)
+        self.resources.iter().find(|info| info.resource.resource() == plural)
     }
 }
 
 impl ServedResources {
-    /// Joins the documents of `/api` and `/apis`. An API version that is stale and has no resources gets its resources
-    /// from `previous`.
+    /// Joins the documents of `/api` and `/apis`. An API version that is stale and has no resources
+    /// gets its resources from `previous`.
     pub(super) fn new(
         core: &[ServedGroup],
-        named: &[ServedGroup],
+        groups: &[ServedGroup],
         previous: Option<&Self>,
     ) -> Self {
-        let mut groups: Vec<_> = core.iter().chain(named).cloned().collect();
+        let mut groups: Vec<_> = core.iter().chain(groups).cloned().collect();
         for ServedGroup { name, versions } in &mut groups {
             let Some(known) = previous.and_then(|previous| previous.versions(name)) else {
                 continue;
@@ -68,56 +70,58 @@ impl ServedResources {
     }
 
     fn versions(&self, group: &str) -> Option<&[ServedVersion]> {
-        let found = self.groups.iter().find(|it| *it.name == *group)?;
-        Some(&found.versions)
+        let group = self.groups.iter().find(|entry| *entry.name == *group)?;
+        Some(&group.versions)
     }
 
-    /// Returns the description of `of` in `version`. If `version` is `None`, selects the first version in the server's
-    /// order of preference in which `of` supports `list` and `watch`.
+    /// Returns the description of `resource` in `version`. If `version` is `None`, selects the
+    /// first version in the server's order of preference in which `resource` supports `list` and
+    /// `watch`.
     ///
     /// The name of the resource must match exactly: plural, lower case.
     ///
     /// # Errors
     ///
-    /// [`RefusalReason::UnknownResource`] with suggestions if the API server does not serve the resource.
-    /// [`RefusalReason::NotListable`] if the resource lacks `list` or `watch`.
+    /// [`RefusalReason::UnknownResource`] with suggestions if the API server does not serve the
+    /// resource. [`RefusalReason::NotListable`] if the resource lacks `list` or `watch`.
     pub fn resolve(
         &self,
-        of: &GroupResource,
+        resource: &GroupResource,
         version: Option<&str>,
     ) -> Result<ResourceInfo, Refusal> {
         let unknown = |message| Refusal::new(RefusalReason::UnknownResource, message);
-        let Some(versions) = self.versions(of.group()) else {
-            return Err(unknown(self.group_unknown(of)));
+        let Some(versions) = self.versions(resource.group()) else {
+            return Err(unknown(self.group_unknown(resource)));
         };
-        let served = || versions.iter().filter_map(|it| it.get(of.resource()));
-        let wanted = || served().filter(|it| version.is_none_or(|v| it.resource.version() == v));
-        let found = wanted().find(|it| missing_verb(it).is_none()).or_else(|| wanted().next());
-        let Some(found) = found else {
+        let served = || versions.iter().filter_map(|entry| entry.get(resource.resource()));
+        let wanted =
+            || served().filter(|info| version.is_none_or(|v| info.resource.version() == v));
+        let info = wanted().find(|info| missing_verb(info).is_none()).or_else(|| wanted().next());
+        let Some(info) = info else {
             return Err(unknown(match (version, served().next()) {
                 (Some(version), Some(_)) => {
-                    let names: Vec<&str> = served().map(|it| it.resource.version()).collect();
+                    let names: Vec<&str> = served().map(|info| info.resource.version()).collect();
                     format!(
-                        "version: {of} is not served in version {version:?}, but in {}; \
+                        "version: {resource} is not served in version {version:?}, but in {}; \
                          leave version out to follow the server's preference",
                         names.join(", ")
                     )
                 }
-                _ => self.resource_unknown(of, versions),
+                _ => self.resource_unknown(resource, versions),
             }));
         };
-        if let Some(missing) = missing_verb(found) {
+        if let Some(missing) = missing_verb(info) {
             let verbs =
-                if found.verbs.is_empty() { "none".to_owned() } else { found.verbs.join(", ") };
+                if info.verbs.is_empty() { "none".to_owned() } else { info.verbs.join(", ") };
             return Err(Refusal::new(
                 RefusalReason::NotListable,
                 format!(
-                    "resource: {of} cannot be kept warm, it has no verb {missing} (its \
+                    "resource: {resource} cannot be kept warm, it has no verb {missing} (its \
                      verbs: {verbs}); remove the target"
                 ),
             ));
         }
-        Ok(found.clone())
+        Ok(info.clone())
     }
 
     /// Returns all resources that the API server serves, in the API server's order.
@@ -126,24 +130,29 @@ impl ServedResources {
         versions.flat_map(|version| &version.resources)
     }
 
-    /// Returns the description of `resource`; `None` if the API server does not serve this resource.
-    #[must_use]
+    /// Returns the description of `resource`; `None` if the API server does not serve this
+    /// resource.
     pub fn get(&self, resource: &Resource) -> Option<&ResourceInfo> {
         let mut versions = self.versions(resource.group())?.iter();
-        versions.find(|it| *it.name == *resource.version())?.get(resource.resource())
+        versions.find(|version| *version.name == *resource.version())?.get(resource.resource())
     }
 
-    fn group_unknown(&self, of: &GroupResource) -> String {
+    /// Returns whether the API server serves each resource of `earlier` in the same version.
+    pub(super) fn contains_all_of(&self, earlier: &Self) -> bool {
+        self == earlier || earlier.resources().all(|info| self.get(&info.resource).is_some())
+    }
+
+    fn group_unknown(&self, resource: &GroupResource) -> String {
         format!(
             "group: this cluster serves no group {:?}; the target starts by itself once \
              its CustomResourceDefinition or API service is installed{}",
-            of.group(),
-            self.other_groups(of)
+            resource.group(),
+            self.other_groups(resource)
         )
     }
 
-    fn resource_unknown(&self, of: &GroupResource, versions: &[ServedVersion]) -> String {
-        let place = match of.group() {
+    fn resource_unknown(&self, resource: &GroupResource, versions: &[ServedVersion]) -> String {
+        let place = match resource.group() {
             "" => "the core group".to_owned(),
             group => format!("group {group:?}"),
         };
@@ -151,13 +160,13 @@ impl ServedResources {
             return format!(
                 "resource: {place} does not answer the API server, so it is not known \
                  whether it serves {:?}; see `kubectl get apiservices`",
-                of.resource()
+                resource.resource()
             );
         }
         let mut alike: Vec<&str> = versions
             .iter()
             .flat_map(|version| &version.resources)
-            .filter(|served| is_like(served, of.resource()))
+            .filter(|served| is_like(served, resource.resource()))
             .map(|served| served.resource.resource())
             .collect();
         alike.sort_unstable();
@@ -170,26 +179,28 @@ impl ServedResources {
         };
         format!(
             "resource: {place} serves no resource {:?}; {advice}{}",
-            of.resource(),
-            self.other_groups(of)
+            resource.resource(),
+            self.other_groups(resource)
         )
     }
 
-    /// Returns a hint about other groups that have a resource with the same plural as `of`, for an error message. Users
-    /// often omit the group or name a wrong group.
-    fn other_groups(&self, of: &GroupResource) -> String {
+    /// Returns a hint about other groups that have a resource with the same plural as `resource`,
+    /// for an error message. Users often omit the group or name a wrong group.
+    fn other_groups(&self, resource: &GroupResource) -> String {
         let others: Vec<String> = self
             .groups
             .iter()
-            .filter(|group| *group.name != *of.group())
-            .filter(|group| group.versions.iter().any(|it| it.get(of.resource()).is_some()))
+            .filter(|group| *group.name != *resource.group())
+            .filter(|group| {
+                group.versions.iter().any(|version| version.get(resource.resource()).is_some())
+            })
             .map(|group| format!("{:?}", group.name))
             .take(SUGGESTIONS)
             .collect();
         if others.is_empty() {
             return String::new();
         }
-        format!("; group {} serves {:?}", others.join(" and "), of.resource())
+        format!("; group {} serves {:?}", others.join(" and "), resource.resource())
     }
 }
 
@@ -213,14 +224,17 @@ fn is_near(a: &[u8], b: &[u8]) -> bool {
 }
 
 impl ServedResources {
-    /// Returns a snapshot that contains only `of`, as a namespaced resource of this `kind`. For tests.
-    #[must_use]
-    pub fn with_resource(of: &Resource, kind: &str) -> Self {
-        let resources = vec![ResourceInfo::new(of.clone(), kind)];
-        let version =
-            ServedVersion { name: of.version().into(), resources, ..ServedVersion::default() };
+    /// Returns a snapshot that contains only `resource`, as a namespaced resource of this `kind`.
+    /// For tests.
+    pub fn with_resource(resource: &Resource, kind: &str) -> Self {
+        let resources = vec![ResourceInfo::new(resource.clone(), kind)];
+        let version = ServedVersion {
+            name: resource.version().into(),
+            resources,
+            ..ServedVersion::default()
+        };
         let versions = Arc::new(vec![version]);
-        Self { groups: vec![ServedGroup { name: of.group().into(), versions }] }
+        Self { groups: vec![ServedGroup { name: resource.group().into(), versions }] }
     }
 }
 
@@ -232,11 +246,11 @@ mod tests {
 
     fn version(group: &str, name: &str, resources: &[(&str, &str, &[&str])]) -> ServedVersion {
         let resource = |&(plural, kind, verbs): &(&str, &str, &[&str])| {
-            let of = GroupResource::new(group, plural).unwrap();
+            let resource = GroupResource::new(group, plural).unwrap();
             ResourceInfo {
                 verbs: verbs.iter().map(|verb| Arc::from(*verb)).collect(),
                 singular: kind.to_lowercase().into(),
-                ..ResourceInfo::new(Resource::new(of, name).unwrap(), kind)
+                ..ResourceInfo::new(Resource::new(resource, name).unwrap(), kind)
             }
         };
         let resources = resources.iter().map(resource).collect();
@@ -256,16 +270,16 @@ mod tests {
         let core = groups(&[("", &[version("", "v1", &core)])]);
         let (orders, carts) = (("orders", "Order", ALL), ("carts", "Cart", ALL));
         let shop = "shop.example";
-        let named = groups(&[
+        let groups = groups(&[
             (shop, &[version(shop, "v2", &[orders]), version(shop, "v1", &[orders, carts])]),
             ("apps", &[version("apps", "v1", &[("deployments", "Deployment", ALL)])]),
         ]);
-        ServedResources::new(&core, &named, None)
+        ServedResources::new(&core, &groups, None)
     }
 
     fn resolve(group: &str, plural: &str, version: Option<&str>) -> Result<String, Refusal> {
-        let of = GroupResource::new(group, plural).unwrap();
-        served().resolve(&of, version).map(|target| target.resource.to_string())
+        let resource = GroupResource::new(group, plural).unwrap();
+        served().resolve(&resource, version).map(|target| target.resource.to_string())
     }
 
     #[test]
@@ -310,20 +324,20 @@ mod tests {
         let before = served();
         let now = groups(&[("shop.example", &[version("shop.example", "v2", &[]), stale.clone()])]);
         let kept = ServedResources::new(&[], &now, Some(&before));
-        let of = GroupResource::new("shop.example", "carts").unwrap();
-        assert!(kept.resolve(&of, None).is_ok());
+        let carts = GroupResource::new("shop.example", "carts").unwrap();
+        assert!(kept.resolve(&carts, None).is_ok());
         assert!(kept.versions("apps").is_none());
 
         let never_seen = ServedResources::new(&[], &groups(&[("x.example", &[stale])]), None);
-        let of = GroupResource::new("x.example", "carts").unwrap();
-        let refusal = never_seen.resolve(&of, None).unwrap_err();
+        let carts = GroupResource::new("x.example", "carts").unwrap();
+        let refusal = never_seen.resolve(&carts, None).unwrap_err();
         assert!(refusal.message.contains("does not answer"), "{refusal}");
     }
 
     #[test]
     fn groups_versions_and_resources_keep_the_api_servers_order() {
         let served = served();
-        let all: Vec<_> = served.resources().map(|it| it.resource.to_string()).collect();
+        let all: Vec<_> = served.resources().map(|info| info.resource.to_string()).collect();
         assert_eq!(
             all,
             [
@@ -338,7 +352,7 @@ mod tests {
         for described in served.resources() {
             assert_eq!(served.get(&described.resource), Some(described));
         }
-        let of = GroupResource::new("shop.example", "carts").unwrap();
-        assert_eq!(served.get(&Resource::new(of, "v2").unwrap()), None);
+        let carts = GroupResource::new("shop.example", "carts").unwrap();
+        assert_eq!(served.get(&Resource::new(carts, "v2").unwrap()), None);
     }
 }

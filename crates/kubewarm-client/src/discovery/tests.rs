@@ -10,13 +10,16 @@ use std::{collections::BTreeMap, convert::Infallible};
 use tokio::time::sleep;
 use tower::service_fn;
 
-/// A fake API server with one response for each path, which counts the requests and the 304 responses.
+/// A fake API server with one response for each path, which counts the requests and the 304
+/// responses.
 #[derive(Clone, Default)]
 struct FakeDiscoveryServer(Arc<Mutex<FakeDiscoveryState>>);
 
 #[derive(Default)]
 struct FakeDiscoveryState {
     bodies: BTreeMap<String, (u16, String)>,
+    /// The response for `/apis` after a request for `/readyz`.
+    whole: Option<(u16, String)>,
     paths: Vec<String>,
     not_modified: usize,
 }
@@ -37,6 +40,14 @@ impl FakeDiscoveryServer {
         self.set(if group.is_empty() { "/api" } else { "/apis" }, 200, &list);
     }
 
+    /// Removes all groups from `/apis` until the server gets a request for `/readyz`.
+    fn hide_groups_until_ready(&self) {
+        let mut state = self.0.lock();
+        state.whole = state.bodies.get("/apis").cloned();
+        let empty = r#"{"kind":"APIGroupDiscoveryList","items":[]}"#;
+        state.bodies.insert("/apis".to_owned(), (200, empty.to_owned()));
+    }
+
     fn requests(&self, path: &str) -> usize {
         self.0.lock().paths.iter().filter(|sent| *sent == path).count()
     }
@@ -47,12 +58,17 @@ impl FakeDiscoveryServer {
             let mut state = fake.0.lock();
             let path = request.uri().path().to_owned();
             state.paths.push(path.clone());
+            if path == "/readyz"
+                && let Some(whole) = state.whole.take()
+            {
+                state.bodies.insert("/apis".to_owned(), whole);
+            }
             let (code, body) = state.bodies.get(&path).cloned().unwrap_or((404, String::new()));
             let tag = format!("\"{body}\"").replace(|c: char| !c.is_ascii_alphanumeric(), "");
-            let same = request.headers().get(header::IF_NONE_MATCH).is_some_and(|t| *t == *tag);
-            state.not_modified += usize::from(same);
+            let is_same = request.headers().get(header::IF_NONE_MATCH).is_some_and(|t| *t == *tag);
+            state.not_modified += usize::from(is_same);
             let answer = Response::builder().header(header::ETAG, tag);
-            let answer = if same {
+            let answer = if is_same {
                 answer.status(304).body(Body::empty())
             } else {
                 answer.status(code).body(Body::from(body.into_bytes()))
@@ -63,10 +79,10 @@ impl FakeDiscoveryServer {
     }
 }
 
-fn serves(discovery: &Discovery, group: &str, plural: &str) -> bool {
-    let of = GroupResource::new(group, plural).unwrap();
+fn is_served(discovery: &Discovery, group: &str, plural: &str) -> bool {
+    let resource = GroupResource::new(group, plural).unwrap();
     let served = discovery.served().borrow().clone();
-    served.is_some_and(|served| served.resolve(&of, None).is_ok())
+    served.is_some_and(|served| served.resolve(&resource, None).is_ok())
 }
 
 async fn started(fake: &FakeDiscoveryServer) -> Discovery {
@@ -84,7 +100,7 @@ async fn a_changed_document_is_published_and_an_unchanged_one_is_not() {
     fake.set_group("a.example", "ones");
     let discovery = started(&fake).await;
     let mut served = discovery.served();
-    assert!(serves(&discovery, "", "pods") && serves(&discovery, "a.example", "ones"));
+    assert!(is_served(&discovery, "", "pods") && is_served(&discovery, "a.example", "ones"));
     served.mark_unchanged();
     sleep(Duration::from_secs(100)).await;
     assert!(!served.has_changed().unwrap());
@@ -92,7 +108,9 @@ async fn a_changed_document_is_published_and_an_unchanged_one_is_not() {
     fake.set_group("b.example", "twos");
     sleep(Duration::from_secs(35)).await;
     assert!(served.has_changed().unwrap());
-    assert!(serves(&discovery, "b.example", "twos") && !serves(&discovery, "a.example", "ones"));
+    assert!(
+        is_served(&discovery, "b.example", "twos") && !is_served(&discovery, "a.example", "ones")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +143,7 @@ async fn a_failure_keeps_the_snapshot_and_is_reported() {
     sleep(Duration::from_secs(10)).await;
     let fault = discovery.fault().borrow().clone().unwrap();
     assert_eq!(fault.message(), "starting");
-    assert!(serves(&discovery, "a.example", "ones"));
+    assert!(is_served(&discovery, "a.example", "ones"));
     fake.set("/apis", 200, "<html>");
     sleep(Duration::from_secs(35)).await;
     let fault = discovery.fault().borrow().clone().unwrap();
@@ -133,6 +151,41 @@ async fn a_failure_keeps_the_snapshot_and_is_reported() {
     fake.set_group("a.example", "ones");
     sleep(Duration::from_secs(35)).await;
     assert_eq!(*discovery.fault().borrow(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_starting_api_server_removes_no_resource() {
+    let fake = FakeDiscoveryServer::default();
+    fake.set_group("", "pods");
+    fake.set_group("a.example", "ones");
+    let discovery = started(&fake).await;
+    fake.set_group("b.example", "twos");
+    fake.set("/readyz", 500, "[-]poststarthook/crd-informer-synced failed");
+    sleep(Duration::from_secs(100)).await;
+    assert!(
+        is_served(&discovery, "a.example", "ones") && !is_served(&discovery, "b.example", "twos")
+    );
+    assert!(discovery.fault().borrow().is_some());
+    fake.set("/readyz", 200, "ok");
+    sleep(Duration::from_secs(35)).await;
+    assert!(
+        !is_served(&discovery, "a.example", "ones") && is_served(&discovery, "b.example", "twos")
+    );
+    assert_eq!(*discovery.fault().borrow(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_that_are_missing_only_before_the_api_server_is_ready_stay() {
+    let fake = FakeDiscoveryServer::default();
+    fake.set_group("", "pods");
+    fake.set_group("a.example", "ones");
+    let discovery = started(&fake).await;
+    let mut served = discovery.served();
+    served.mark_unchanged();
+    fake.hide_groups_until_ready();
+    sleep(Duration::from_secs(35)).await;
+    assert_eq!(fake.requests("/readyz"), 1);
+    assert!(!served.has_changed().unwrap());
 }
 
 #[tokio::test(start_paused = true)]

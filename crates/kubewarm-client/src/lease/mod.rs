@@ -1,12 +1,14 @@
 //! Leader election with a Lease: at most one process at a time acts as the leader.
 //!
-//! A renewal is a `PUT` with the Lease's resource version, so one of two concurrent writes fails with 409. A follower
-//! acquires the lease only 15 s (the lease duration) after it saw the last renewal. The leader stops acting 10 s (the
-//! renew deadline) after it *sent* its last successful renewal. So two processes never lead at the same time.
+//! A renewal is a `PUT` with the Lease's resource version, so one of two concurrent writes fails
+//! with 409. A follower acquires the lease only 15 s (the lease duration) after it saw the last
+//! renewal. The leader stops acting 10 s (the renew deadline) after it *sent* its last successful
+//! renewal. So two processes never lead at the same time.
 //!
-//! If a leader dies without releasing the lease, another process leads within 20 s. A follower sees the last renewal
-//! within 3 s, and reads the lease again when it expires 15 s later. The remaining 2 s are for requests. A restarted
-//! container has a new identity, so it also waits until the lease expires.
+//! If a leader dies without releasing the lease, another process leads within 20 s. A follower sees
+//! the last renewal within 3 s, and reads the lease again when it expires 15 s later. The remaining
+//! 2 s are for requests. A restarted container has a new identity, so it also waits until the lease
+//! expires.
 
 mod observed_lease;
 #[cfg(test)]
@@ -19,26 +21,28 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kubewarm_api::model::{FaultReason, RequestFault};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-/// Time after its last successful renewal at which the leader stops acting, as in client-go by default. The time is
-/// shorter than the lease duration of 15 s, so the leader stops before another process leads.
+/// Time after its last successful renewal at which the leader stops acting, as in client-go by
+/// default. The time is shorter than the lease duration of 15 s, so the leader stops before another
+/// process leads.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Pause between two attempts to renew or to acquire the lease, before jitter. client-go has the same default.
+/// Pause between two attempts to renew or to acquire the lease, before jitter. client-go has the
+/// same default.
 const RETRY: Duration = Duration::from_secs(2);
-/// Pause after an attempt that did not reach the API server, before jitter. The next answer also starts the informers
-/// that wait for the API server.
+/// Pause after an attempt that did not reach the API server, before jitter. The pause is short,
+/// because the first answer of the API server also ends the backoff of waiting informers.
 const UNREACHABLE_RETRY: Duration = Duration::from_millis(500);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest `Retry-After` that a follower honours. A longer value counts as 1 minute.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// Time limit of one HTTP request. An attempt to renew the lease (5 s) and its release (2 s) have shorter limits, which
-/// end a request earlier.
+/// Time limit of one HTTP request. An attempt to renew the lease (5 s) and its release (2 s) have
+/// shorter limits, which end a request earlier.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_BYTES: usize = 2 << 20;
 
@@ -57,13 +61,14 @@ pub enum LeaseState {
     },
     /// This process could not read or write the lease, so it does not act as the leader.
     Unknown {
-        /// The failure of the last attempt to read or write the lease. `None` before the first response, or if the
-        /// leadership ended without a failed attempt.
+        /// The failure of the last attempt to read or write the lease. `None` before the first
+        /// response, or if the leadership ended without a failed attempt.
         fault: Option<RequestFault>,
     },
 }
 
-/// One candidate of the leader election. The candidate competes for the lease while [`run`](Self::run) runs.
+/// One candidate of the leader election. The candidate competes for the lease while
+/// [`run`](Self::run) runs.
 pub struct LeaderElector {
     client: ApiClient,
     namespace: String,
@@ -71,28 +76,31 @@ pub struct LeaderElector {
     identity: String,
     state: watch::Sender<LeaseState>,
     observed: Option<ObservedLease>,
-    /// The lease as this process last wrote it. If `None`, the next attempt reads the lease.
+    /// The lease as this process last wrote it, so that the next renewal needs no read. If `None`,
+    /// the next attempt reads the lease.
     ours: Option<Lease>,
-    /// Whether this process might hold the lease: it has sent a write, and no later response contained another holder.
+    /// Whether this process might hold the lease, so that it must release the lease at its end.
+    /// True if it has sent a write, and no later response contained another holder.
     can_hold: bool,
 }
 
 impl LeaseState {
-    /// Returns whether this process can act as the leader now. Call this method before each write to the API server.
+    /// Returns whether this process can act as the leader now. Call this method before each write
+    /// to the API server.
     ///
-    /// The result is also correct after the process was suspended: the method compares the current time with the end of
-    /// the leadership.
-    #[must_use]
+    /// The result is also correct after the process was suspended: the method compares the current
+    /// time with the end of the leadership.
     pub fn is_leader(&self) -> bool {
         matches!(self, Self::Leader { until } if Instant::now() < *until)
     }
 }
 
 impl LeaderElector {
-    /// Creates a candidate for the Lease `name`. The candidate sends no request before a call of [`run`](Self::run).
+    /// Creates a candidate for the Lease `name`. The candidate sends no request before a call of
+    /// [`run`](Self::run).
     ///
-    /// `identity` must be unique for each process, because a candidate renews a lease that contains its identity.
-    #[must_use]
+    /// `identity` must be unique for each process, because a candidate renews a lease that contains
+    /// its identity.
     pub fn new(client: &Client, namespace: &str, name: &str, identity: &str) -> Self {
         Self {
             client: ApiClient::new(client),
@@ -106,23 +114,22 @@ impl LeaderElector {
         }
     }
 
-    /// Returns a receiver of the current state and its changes. A renewal changes `until`, but does not notify
-    /// receivers.
-    #[must_use]
+    /// Returns a receiver of the current state and its changes. A renewal changes `until`, but does
+    /// not notify receivers.
     pub fn state(&self) -> watch::Receiver<LeaseState> {
         self.state.subscribe()
     }
 
-    /// Takes part in the leader election until `stop` is cancelled. Then releases the lease, within 2 s, if this
-    /// process holds it.
+    /// Takes part in the leader election until `stop` is cancelled. Then releases the lease, within
+    /// 2 s, if this process holds it.
     ///
-    /// After a failure, such as a 403, the candidate puts the failure into the state and retries. No failure ends
-    /// `run`.
+    /// After a failure, such as a 403, the candidate puts the failure into the state and retries.
+    /// No failure ends `run`.
     ///
     /// # Cost
     ///
-    /// One request every 1.5 s to 3 s: the leader sends a `PUT`, a follower a `GET`. About two attempts to connect a
-    /// second while the API server is unreachable.
+    /// One request every 1.5 s to 3 s: the leader sends a `PUT`, a follower a `GET`. About two
+    /// attempts to connect a second while the API server is unreachable.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut failures = 0;
         loop {
@@ -140,8 +147,8 @@ impl LeaderElector {
     }
 
     async fn attempt_in_time(&mut self) -> Result<LeaseState, RequestFault> {
-        // The time limit of an attempt to renew the lease is half of the renew deadline. So one lost response leaves
-        // time for a second attempt.
+        // The time limit of an attempt to renew the lease is half of the renew deadline. So one
+        // lost response leaves time for a second attempt.
         let half = RENEW_DEADLINE / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
         let late = || {
@@ -153,8 +160,8 @@ impl LeaderElector {
         timeout(budget, self.attempt()).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Makes one attempt to renew or to acquire the lease. Reads the lease unless `ours` contains it. Writes the lease
-    /// unless another process holds it.
+    /// Makes one attempt to renew or to acquire the lease. Reads the lease unless `ours` contains
+    /// it. Writes the lease unless another process holds it.
     ///
     /// Cancel safe: after a cancelled attempt, the next attempt reads the lease.
     async fn attempt(&mut self) -> Result<LeaseState, RequestFault> {
@@ -183,8 +190,8 @@ impl LeaderElector {
                 self.ours = Some(lease);
                 return Ok(LeaseState::Leader { until: sent + RENEW_DEADLINE });
             }
-            // The write failed, because another client changed the lease at the same time. The next iteration reads the
-            // lease again.
+            // The write failed, because another client changed the lease at the same time. The next
+            // iteration reads the lease again.
         }
         Err(RequestFault::new(
             FaultReason::ServerError,
@@ -197,8 +204,8 @@ impl LeaderElector {
         attempted: Result<LeaseState, RequestFault>,
     ) -> Option<RequestFault> {
         match attempted {
-            // The process was suspended during the request, and the leadership has already ended. Only the next attempt
-            // can decide whether this process leads.
+            // The process was suspended during the request, and the leadership has already ended.
+            // Only the next attempt can decide whether this process leads.
             Ok(LeaseState::Leader { until }) if until <= Instant::now() => None,
             Ok(state) => {
                 self.enter(state);
@@ -225,9 +232,10 @@ impl LeaderElector {
 
     /// Returns the time until the next attempt, with jitter.
     ///
-    /// A leader pauses for 1.5 s to 2 s, a follower for 2 s to 3 s. Consecutive failures double a follower's pause, up
-    /// to 15 s. A `Retry-After` of the API server can make the pause longer. If the API server is unreachable, each pause
-    /// is 0.4 s to 0.75 s. Without a failure, the pause of a follower ends at the latest when the lease expires.
+    /// A leader pauses for 1.5 s to 2 s, a follower for 2 s to 3 s. Consecutive failures double a
+    /// follower's pause, up to 15 s. A `Retry-After` of the API server can make the pause longer.
+    /// If the API server is unreachable, each pause is 0.4 s to 0.75 s. Without a failure, the
+    /// pause of a follower ends at the latest when the lease expires.
     fn pause(&self, failures: u32, fault: Option<&RequestFault>) -> Duration {
         let spread = fastrand::f64() / 2.0;
         let is_unreachable = fault.is_some_and(|fault| fault.reason() == FaultReason::Unreachable);
@@ -323,10 +331,11 @@ impl LeaderElector {
         response.json().map(Some)
     }
 
-    /// Writes `lease` and returns it with its new resource version. Returns `None` if another client has changed,
-    /// deleted or created the lease.
+    /// Writes `lease` and returns it with its new resource version. Returns `None` if another
+    /// client has changed, deleted or created the lease.
     ///
-    /// A `PUT` also creates the lease. kubewarm sends no `POST`, because RBAC cannot restrict a `POST` to one name.
+    /// A `PUT` also creates the lease. kubewarm sends no `POST`, because RBAC cannot restrict a
+    /// `POST` to one name.
     async fn write(&self, lease: &Lease) -> Result<Option<Lease>, RequestFault> {
         let body = serde_json::to_vec(lease)
             .map_err(|error| RequestFault::new(FaultReason::Malformed, error.to_string()))?;
@@ -348,15 +357,4 @@ impl LeaderElector {
 
 fn bounded(request: ApiRequest) -> ApiRequest {
     request.within(TIME).at_most(MAX_BYTES)
-}
-
-impl fmt::Debug for LeaderElector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaderElector")
-            .field("namespace", &self.namespace)
-            .field("name", &self.name)
-            .field("identity", &self.identity)
-            .field("state", &*self.state.borrow())
-            .finish_non_exhaustive()
-    }
 }

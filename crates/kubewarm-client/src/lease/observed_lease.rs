@@ -1,4 +1,5 @@
-//! Decides who holds a lease and what to write into it. This part of the leader election sends no requests.
+//! Decides who holds a lease and what to write into it. This part of the leader election sends no
+//! requests.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -8,15 +9,17 @@ use k8s_openapi::{
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Lease duration, in seconds. A follower acquires the lease this long after it saw the last renewal.
+/// Lease duration, in seconds. A follower acquires the lease this long after it saw the last
+/// renewal.
 const LEASE_SECONDS: i32 = 15;
-/// Upper limit for the duration of a lease that another process wrote. A longer duration counts as one hour.
+/// Upper limit for the duration of a lease that another process wrote. A longer duration counts as
+/// one hour.
 const MAX_DURATION: Duration = Duration::from_hours(1);
 
 /// The `spec` of a lease as last read, with the time at which this process first saw this `spec`.
 ///
-/// The lease expires one lease duration after that time on the local monotonic clock. The times in the lease do not
-/// count, because clocks of other machines can differ.
+/// The lease expires one lease duration after that time on the local monotonic clock. The times in
+/// the lease do not count, because clocks of other machines can differ.
 #[derive(Clone, Debug)]
 pub(super) struct ObservedLease {
     spec: LeaseSpec,
@@ -24,8 +27,8 @@ pub(super) struct ObservedLease {
 }
 
 impl ObservedLease {
-    /// Records that this process saw `lease` at `now`. If its `spec` equals the `spec` in `last`, returns `last`, which
-    /// contains the earlier time.
+    /// Records that this process saw `lease` at `now`. If its `spec` equals the `spec` in `last`,
+    /// returns `last`, which contains the earlier time.
     pub(super) fn observe(last: Option<Self>, lease: &Lease, now: Instant) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         match last {
@@ -39,16 +42,17 @@ impl ObservedLease {
         (self.at + duration_of(&self.spec)).saturating_duration_since(now)
     }
 
-    /// Returns the identity of the holder, even if the lease has expired. Returns an empty string for a released lease.
+    /// Returns the identity of the holder, even if the lease has expired. Returns an empty string
+    /// for a released lease.
     pub(super) fn holder(&self) -> &str {
         self.spec.holder_identity.as_deref().unwrap_or_default()
     }
 
-    /// Returns `lease` with the changes by which `identity` renews or acquires it. Returns `None` if another process
-    /// holds the lease.
+    /// Returns `lease` with the changes by which `identity` renews or acquires it. Returns `None`
+    /// if another process holds the lease.
     ///
-    /// `now` decides whether the lease has expired. `clock`, the wall-clock time, is only for people who read the
-    /// lease.
+    /// `now` decides whether the lease has expired. `clock`, the wall-clock time, is only for
+    /// people who read the lease.
     pub(super) fn claim(
         &self,
         lease: Lease,
@@ -107,14 +111,14 @@ pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> 
     Some(Lease { spec: Some(spec), metadata: lease.metadata })
 }
 
-/// Returns the renew time that the process writes into the lease: `clock`, or 1 µs after `last` if `clock` is not later
-/// than `last`.
+/// Returns the renew time that the process writes into the lease: `clock`, or 1 µs after `last` if
+/// `clock` is not later than `last`.
 ///
 /// Each renewal must change the lease, because a follower detects a renewal by the change.
 fn after(last: Option<&MicroTime>, clock: Timestamp) -> MicroTime {
     let next = last.and_then(|last| last.0.checked_add(SignedDuration::from_micros(1)).ok());
-    // If `last` is 24 h or more ahead of the wall clock, the renewal contains the wall-clock time. The wall-clock time
-    // differs from `last`, so this renewal also changes the lease.
+    // If `last` is 24 h or more ahead of the wall clock, the renewal contains the wall-clock time.
+    // The wall-clock time differs from `last`, so this renewal also changes the lease.
     match next {
         Some(next)
             if next > clock && next.duration_since(clock) < SignedDuration::from_hours(24) =>

@@ -75,8 +75,8 @@ impl FakeLeaseServer {
             async move {
                 let (head, body) = request.into_parts();
                 let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
-                // A request and its response take up to 150 ms each. The candidate's connection can break or recover in
-                // the meantime.
+                // A request and its response take up to 150 ms each. The candidate's connection can
+                // break or recover in the meantime.
                 sleep(Duration::from_millis(fastrand::u64(1..150))).await;
                 let (code, value) = match *link.lock() {
                     Link::Down => return Err("connection refused"),
@@ -118,7 +118,7 @@ impl FakeLeaseServer {
 }
 
 impl Candidate {
-    fn leads(&self) -> bool {
+    fn is_leader(&self) -> bool {
         self.state.borrow().is_leader()
     }
 
@@ -141,7 +141,7 @@ async fn at_most_one_of_three_candidates_leads_while_links_break() {
         let (mut samples, mut without) = (0, 0);
         for _ in 0..60 {
             for candidate in &candidates {
-                let breaks = if candidate.leads() { 0.6 } else { 0.2 };
+                let breaks = if candidate.is_leader() { 0.6 } else { 0.2 };
                 let link = match fastrand::f64() {
                     chance if chance > breaks => Link::Works,
                     _ if fastrand::bool() => Link::Cut,
@@ -151,7 +151,8 @@ async fn at_most_one_of_three_candidates_leads_while_links_break() {
             }
             for _ in 0..fastrand::u32(10..300) {
                 sleep(Duration::from_millis(100)).await;
-                let leading: Vec<_> = (0..3).filter(|&index| candidates[index].leads()).collect();
+                let leading: Vec<_> =
+                    (0..3).filter(|&index| candidates[index].is_leader()).collect();
                 assert!(leading.len() <= 1, "{leading:?} lead at once, seed {seed}");
                 samples += 1;
                 without += u32::from(leading.is_empty());
@@ -174,7 +175,7 @@ async fn one_of_two_candidates_leads_and_keeps_leading() {
     let second = fake.start("b");
     for _ in 0..600 {
         sleep(SECOND).await;
-        assert!(first.leads() && !second.leads());
+        assert!(first.is_leader() && !second.is_leader());
     }
     assert!(matches!(first.lease_state(), LeaseState::Leader { .. }));
     assert_eq!(second.lease_state(), LeaseState::Follower { holder: Some("a".into()) });
@@ -199,7 +200,7 @@ async fn a_released_lease_is_acquired_at_the_next_attempt() {
         assert!(!first.state.borrow().is_leader(), "seed {seed}");
         assert_eq!(fake.spec("holderIdentity"), "", "seed {seed}");
         sleep(SECOND * 4).await;
-        assert!(second.leads(), "seed {seed}");
+        assert!(second.is_leader(), "seed {seed}");
         assert_eq!(fake.spec("holderIdentity"), "b", "seed {seed}");
     }
 }
@@ -214,24 +215,25 @@ async fn a_killed_leader_is_replaced_within_20_s_and_not_before_its_deadline() {
         sleep(SECOND).await;
         let other = fake.start("pod-b_2");
         sleep(SECOND * 5 + Duration::from_millis(fastrand::u64(..4_000))).await;
-        assert!(first.leads());
+        assert!(first.is_leader());
         first.running.abort();
         let killed = Instant::now();
-        // For every second `seed`, the kubelet restarts the container of the killed leader after 1 s.
+        // For every second `seed`, the kubelet restarts the container of the killed leader after 1
+        // s.
         sleep(SECOND).await;
         let successor = (seed % 2 == 0).then(|| fake.start("pod-a_3"));
-        let leads = || [other.leads(), successor.as_ref().is_some_and(Candidate::leads)];
-        while leads() == [false; 2] {
+        let leaders = || [other.is_leader(), successor.as_ref().is_some_and(Candidate::is_leader)];
+        while leaders() == [false; 2] {
             sleep(Duration::from_millis(50)).await;
             assert!(killed.elapsed() < SECOND * 20, "seed {seed}");
         }
-        // The task of `first` was aborted, so its state is still `Leader`. The time `until` in this state must have
-        // passed, so `leads` must return `false`.
-        assert!(!first.leads(), "seed {seed}");
-        let by = leads();
+        // The task of `first` was aborted, so its state is still `Leader`. The time `until` in this
+        // state must have passed, so `is_leader` must return `false`.
+        assert!(!first.is_leader(), "seed {seed}");
+        let by = leaders();
         for _ in 0..30 {
             sleep(SECOND).await;
-            assert_eq!(leads(), by, "seed {seed}");
+            assert_eq!(leaders(), by, "seed {seed}");
         }
         other.running.abort();
         if let Some(successor) = successor {
@@ -255,7 +257,7 @@ async fn a_follower_does_not_release_the_lease() {
     sleep(SECOND * 5).await;
     second.stop.cancel();
     second.running.await.unwrap();
-    assert!(first.leads());
+    assert!(first.is_leader());
     assert_eq!(fake.spec("holderIdentity"), "a");
 }
 
@@ -263,8 +265,8 @@ async fn a_follower_does_not_release_the_lease() {
 async fn a_stop_during_a_request_still_releases_the_lease() {
     let fake = FakeLeaseServer::default();
     let first = fake.start("a");
-    // The server creates the lease within 450 ms. The candidate might not have received the response when `stop` is
-    // cancelled.
+    // The server creates the lease within 450 ms. The candidate might not have received the
+    // response when `stop` is cancelled.
     while fake.0.lock().lease.is_none() {
         sleep(Duration::from_millis(1)).await;
     }
@@ -279,18 +281,18 @@ async fn a_leader_without_responses_steps_down_at_its_deadline() {
         let fake = FakeLeaseServer::default();
         let only = fake.start("a");
         sleep(SECOND * 3).await;
-        assert!(only.leads());
+        assert!(only.is_leader());
         only.set(link);
         sleep(SECOND * 7).await;
-        assert!(only.leads(), "{link:?}: stepped down before the deadline");
+        assert!(only.is_leader(), "{link:?}: stepped down before the deadline");
         sleep(SECOND * 3 + SECOND / 2).await;
-        assert!(!only.leads());
+        assert!(!only.is_leader());
         let LeaseState::Unknown { fault: Some(_) } = only.lease_state() else {
             panic!("{:?}", only.lease_state())
         };
         only.set(Link::Works);
         sleep(SECOND * 20).await;
-        assert!(only.leads(), "{link:?}");
+        assert!(only.is_leader(), "{link:?}");
     }
 }
 
@@ -301,7 +303,7 @@ async fn the_lease_is_requested_within_a_second_after_an_outage() {
     sleep(SECOND * 3).await;
     only.set(Link::Down);
     sleep(SECOND * 300).await;
-    assert!(!only.leads());
+    assert!(!only.is_leader());
     let before = fake.0.lock().requests;
     only.set(Link::Works);
     sleep(SECOND).await;
@@ -313,10 +315,10 @@ async fn a_suspended_process_does_not_lead_when_it_resumes() {
     let fake = FakeLeaseServer::default();
     let only = fake.start("a");
     sleep(SECOND * 3).await;
-    assert!(only.leads());
+    assert!(only.is_leader());
     // `advance` moves the clock while the elector's task does not run, as in a suspended process.
     tokio::time::advance(SECOND * 60).await;
-    assert!(!only.leads());
+    assert!(!only.is_leader());
 }
 
 #[tokio::test(start_paused = true)]
@@ -329,10 +331,10 @@ async fn a_missing_permission_is_reported_and_retried() {
         panic!("{:?}", only.lease_state())
     };
     assert_eq!(fault.reason(), FaultReason::Forbidden);
-    assert!(!only.leads() && !only.running.is_finished());
+    assert!(!only.is_leader() && !only.running.is_finished());
     only.set(Link::Works);
     sleep(SECOND * 20).await;
-    assert!(only.leads());
+    assert!(only.is_leader());
 }
 
 #[tokio::test(start_paused = true)]
@@ -342,7 +344,7 @@ async fn a_deleted_lease_is_written_again_and_an_edited_holder_is_accepted() {
     sleep(SECOND * 3).await;
     fake.0.lock().lease = None;
     sleep(SECOND * 3).await;
-    assert!(only.leads() && fake.spec("holderIdentity") == "a");
+    assert!(only.is_leader() && fake.spec("holderIdentity") == "a");
     {
         let mut state = fake.0.lock();
         state.version += 1;
@@ -353,5 +355,5 @@ async fn a_deleted_lease_is_written_again_and_an_edited_holder_is_accepted() {
     }
     sleep(SECOND * 3).await;
     assert_eq!(only.lease_state(), LeaseState::Follower { holder: Some("another".into()) });
-    assert!(!only.leads());
+    assert!(!only.is_leader());
 }

@@ -1,4 +1,4 @@
-//! Authenticates callers by their client certificate, or by a token review of their bearer token.
+//! Authenticates callers by their client certificate, or by a TokenReview of their bearer token.
 
 use super::{
     CallerCredentials, CallerRejection, ReviewClient,
@@ -14,10 +14,10 @@ use kubewarm_client::{AuthenticationResult, BearerCredentials, CallerInfo, Expir
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
-/// How long kubewarm caches the result of a token review or access review, positive or negative. A granted or
-/// revoked permission takes effect within this time.
+/// How long kubewarm caches the result of a TokenReview or access review, positive or negative. So
+/// a permission that you grant or revoke takes effect within this time.
 pub(super) const TTL: Duration = Duration::from_secs(10);
-/// The maximum number of cached token reviews.
+/// The maximum number of cached TokenReviews.
 const MAX_CACHED: u64 = 1_024;
 
 pub(super) struct Authenticator {
@@ -29,15 +29,16 @@ pub(super) struct Authenticator {
     failed: Arc<FailedTokenLimiter>,
 }
 
-/// A caller with credentials that kubewarm or the API server accepted. [`CallerAdmission::admit`] returns only
-/// callers whose request the API server has authorized too.
+/// A caller with credentials that kubewarm or the API server accepted. [`CallerGate::admit`]
+/// returns only callers whose request the API server has authorized too.
 ///
-/// [`CallerAdmission::admit`]: super::CallerAdmission::admit
+/// [`CallerGate::admit`]: super::CallerGate::admit
 #[derive(Clone, Debug)]
 pub struct AuthenticatedCaller {
     /// The authenticated user.
     pub user: Arc<CallerInfo>,
-    /// The time at which kubewarm sent the oldest token review or access review that accepted the caller.
+    /// The time at which kubewarm sent the oldest TokenReview or access review that accepted the
+    /// caller. An open watch ends when the reviews that permit it are too old.
     pub reviewed_at: Instant,
     /// The hash of the user's name, which identifies the user in the limits per user.
     pub(crate) name: CallerDigest,
@@ -56,14 +57,14 @@ impl Authenticator {
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
 
-    /// Creates the identification of the senders of forwarded writes, which shares the results of token reviews and
-    /// the limit on invalid tokens.
+    /// Creates the part that identifies the senders of forwarded writes. It shares with `self` the
+    /// results of TokenReviews, and the limit on invalid tokens.
     pub(super) fn new_forwarded_tokens(&self, queue: ReviewQueue<IpAddr>) -> ForwardedTokens {
         let (key, users) = (Arc::clone(&self.key), self.users.clone());
         ForwardedTokens::new(key, users, Arc::clone(&self.failed), queue)
     }
 
-    /// The key of the caller's token in the cache of token reviews.
+    /// The key of the caller's token in the cache of TokenReviews.
     ///
     /// # Errors
     ///
@@ -76,13 +77,14 @@ impl Authenticator {
         Ok(self.key.of_credentials(presented)?)
     }
 
-    /// Authenticates the caller at the address `peer`. Sets `by`, the source of the decision, to `ApiServer` if the
-    /// cache of token reviews has no result for the token.
+    /// Authenticates the caller at the address `peer`. Sets `by`, the source of the decision for
+    /// the metrics, to `ApiServer` if the cache of TokenReviews has no result for the token.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection`] if the credentials are not accepted. kubewarm rejects the caller without a token review
-    /// if too many token reviews wait, or if the address has sent too many invalid tokens.
+    /// [`CallerRejection`] if the credentials are not accepted. kubewarm rejects the caller without
+    /// a TokenReview if too many TokenReviews wait, or if the address has sent too many invalid
+    /// tokens.
     pub(super) async fn authenticate(
         &self,
         credentials: &CallerCredentials,
@@ -95,7 +97,7 @@ impl Authenticator {
         // As in the API server, a valid client certificate has priority over a token.
         let certified = credentials.chain.as_deref().and_then(ClientCertChain::authenticate);
         let (identity, reviewed_at, presented) = match (certified, &credentials.token) {
-            // kubewarm verifies certificates itself, without a review.
+            // kubewarm verifies certificates itself, without a TokenReview.
             (Some(identity), _) => (identity, Instant::now(), None),
             (None, Some(presented)) => {
                 let (identity, reviewed_at) =
@@ -116,8 +118,8 @@ impl Authenticator {
         }
     }
 
-    /// Returns the result of a token review, from the API server or from the cache. Also returns the time at which
-    /// kubewarm sent the token review.
+    /// Returns the result of a TokenReview, from the API server or from the cache. Also returns the
+    /// time at which kubewarm sent the TokenReview.
     async fn review_token(
         &self,
         credentials: &Arc<BearerCredentials>,
@@ -129,15 +131,16 @@ impl Authenticator {
             return Ok((known.value, known.requested_at));
         }
         *by = DecisionSource::ApiServer;
-        // Several clients can share an address, and the limit on invalid tokens applies per address. So the limit
-        // does not apply to a token that the API server accepted before.
+        // Several clients can share an address, and the limit on invalid tokens applies per
+        // address. So the limit does not apply to a token that the API server accepted before.
         let last = self.users.get_stale(&key);
         let was_accepted =
-            last.is_some_and(|it| matches!(it.value, AuthenticationResult::Known(_)));
+            last.is_some_and(|entry| matches!(entry.value, AuthenticationResult::Known(_)));
         let mut attempt =
             if was_accepted { None } else { self.failed.acquire_attempt(peer, Instant::now())? };
-        // Before its token review, a token identifies no user, so the limit on waiting token reviews counts by
-        // address. A caller that waits for another caller's review of the same token counts too.
+        // Before its TokenReview, a token identifies no user, so the limit on waiting TokenReviews
+        // counts by address. A caller that waits for another caller's TokenReview of the same token
+        // counts too.
         let mut waits = Some(self.queue.acquire_waiting(peer)?);
         let review = || {
             let (waits, permit) = (waits.take(), attempt.take());
@@ -147,8 +150,8 @@ impl Authenticator {
                 let _waits = waits;
                 let _slot = queue.acquire_slot(peer).await?;
                 let _attempt = match permit {
-                    // Other tokens from this client address can have failed while this token's review waited, so
-                    // kubewarm checks the limit on invalid tokens again.
+                    // Other tokens from this client address can have failed while this token's
+                    // TokenReview waited, so kubewarm checks the limit on invalid tokens again.
                     None if !was_accepted => failed.acquire_attempt(peer, Instant::now())?,
                     permit => permit,
                 };

@@ -1,5 +1,5 @@
-//! Computes the cache keys of token reviews and access reviews. Each key is a keyed hash (HMAC), so the caches
-//! contain no tokens.
+//! Computes the cache keys of TokenReviews and access reviews. Each key is a keyed hash (HMAC), so
+//! the caches contain no tokens.
 
 use crate::ServeError;
 use aws_lc_rs::{
@@ -12,7 +12,8 @@ use kubewarm_client::{BearerCredentials, CallerInfo};
 use serde::Serialize;
 use std::net::IpAddr;
 
-/// A keyed hash: the key of a cached review, or the key by which kubewarm counts a caller in its limits.
+/// A keyed hash: the key of a cached TokenReview or access review, or the key by which kubewarm
+/// counts a caller in its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallerDigest([u8; 32]);
 
@@ -30,7 +31,7 @@ impl DigestKey {
         key.map(Self).map_err(ServeError::of("cannot create a random key"))
     }
 
-    /// The cache key of a token review.
+    /// The cache key of a TokenReview.
     pub(super) fn of_credentials(
         &self,
         presented: &BearerCredentials,
@@ -38,8 +39,8 @@ impl DigestKey {
         self.of(&(), &presented.token)
     }
 
-    /// The cache key of an access review. The key includes the caller's credentials if kubewarm sends these
-    /// credentials with the access review.
+    /// The cache key of an access review. The key includes the caller's credentials if kubewarm
+    /// sends these credentials with the access review.
     pub(super) fn of_access(
         &self,
         presented: Option<&BearerCredentials>,
@@ -49,27 +50,29 @@ impl DigestKey {
         self.of(&(presented.is_some(), spec), token)
     }
 
-    /// The key that identifies a user in the limits per user: a hash of the user's name alone. The hash omits the
-    /// user's `extra`, which contains a different `credential-id` for each token. So all tokens of a ServiceAccount
-    /// count as one user.
+    /// The key that identifies a user in the limits per user: a hash of the user's name alone. The
+    /// hash omits the user's `extra`, which contains a different `credential-id` for each token. So
+    /// all tokens of a ServiceAccount count as one user.
     pub(super) fn of_name(&self, user: &CallerInfo) -> Result<CallerDigest, RequestFault> {
         self.of(&user.name, "")
     }
 
-    /// The key in the limits per user for a caller whose user kubewarm does not know: a hash of the client address. A
-    /// list of one text has another JSON text than a user's name, so no user has this key.
+    /// The key in the limits per user for a caller whose user kubewarm does not know: a hash of the
+    /// client address. kubewarm hashes the address as a JSON list and a user's name as a JSON
+    /// string, so no user has this key.
     pub(super) fn of_address(&self, address: IpAddr) -> Result<CallerDigest, RequestFault> {
         self.of(&[address.to_string()], "")
     }
 
-    /// The hash of `review` and `token`. Do not pass the token in `review`: its JSON text is in memory that is freed
-    /// without being erased.
+    /// The hash of `review` and `token`. Do not pass the token in `review`: kubewarm erases the
+    /// memory of `token` after use, but not the memory of the JSON text of `review`.
     fn of(&self, review: &impl Serialize, token: &str) -> Result<CallerDigest, RequestFault> {
         let review = serde_json::to_vec(review).map_err(|error| {
             RequestFault::new(FaultReason::Internal, format!("the review: {error}"))
         })?;
         let mut hash = hmac::Context::with_key(&self.0);
-        // The end of a JSON text is unambiguous, so no other review and token have the same bytes.
+        // The end of a JSON text is unambiguous, so no different pair of `review` and `token` has
+        // the same bytes.
         hash.update(&review);
         hash.update(token.as_bytes());
         let mut digest = CallerDigest([0; 32]);
@@ -124,12 +127,12 @@ mod tests {
                 spec.resource_attributes = None;
                 spec.non_resource_attributes = Some(NonResourceAttributes::default());
             })),
-            access(&about(|it| it.verb = text("list"))),
-            // A webhook authorizer can decide differently about an empty name and an absent name, so the hashes
-            // must differ.
-            access(&about(|it| it.name = text(""))),
-            access(&about(|it| it.name = text("web"))),
-            access(&about(|it| it.namespace = text("web"))),
+            access(&about(|attributes| attributes.verb = text("list"))),
+            // A webhook authorizer can decide differently about an empty name and an absent name,
+            // so the hashes must differ.
+            access(&about(|attributes| attributes.name = text(""))),
+            access(&about(|attributes| attributes.name = text("web"))),
+            access(&about(|attributes| attributes.namespace = text("web"))),
         ];
         let digests: Vec<_> = digests.into_iter().map(Result::unwrap).collect();
         for (at, digest) in digests.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Reads the credentials of a request from its headers and from the client certificates of its connection.
+//! Reads the credentials of a request from its headers and from the client certificates of its
+//! connection.
 
 use super::identity::ClientCertChain;
 use kubewarm_client::BearerCredentials;
@@ -13,8 +14,8 @@ const MAX_TOKEN: usize = 16 * 1024;
 pub struct CallerCredentials {
     pub(super) token: Option<Arc<BearerCredentials>>,
     pub(super) chain: Option<Arc<ClientCertChain>>,
-    /// Whether the request has `Impersonate-*` headers. Their values do not matter, because kubewarm answers no such
-    /// request.
+    /// Whether the request has `Impersonate-*` headers. Their values do not matter, because
+    /// kubewarm answers no such request.
     pub(super) is_impersonating: bool,
 }
 
@@ -24,8 +25,8 @@ pub enum CredentialsError {
     /// The request has no `Authorization` header.
     #[error("one header Authorization is needed")]
     Missing,
-    /// The request has several `Authorization` headers. kubewarm and a proxy in front of kubewarm could each read a
-    /// different one of these headers.
+    /// The request has several `Authorization` headers. kubewarm and a proxy in front of kubewarm
+    /// could each read a different one of these headers.
     #[error("one header Authorization is needed")]
     Repeated,
     /// `Authorization` has a scheme other than `Bearer`, or its token contains spaces.
@@ -51,8 +52,8 @@ impl CallerCredentials {
         Self::with_chain(None, headers)
     }
 
-    /// Reads the credentials of a request whose client presented the certificates `chain` on its connection.
-    /// Without `chain`, the request needs a token.
+    /// Reads the credentials of a request whose client presented the certificates `chain` on its
+    /// connection. Without `chain`, the request needs a token.
     ///
     /// # Errors
     ///
@@ -74,8 +75,8 @@ impl CallerCredentials {
         }
         let token = match (authorization.ok_or(CredentialsError::Missing).and_then(token), &chain) {
             (Ok(token), _) => Some(Arc::new(BearerCredentials { token })),
-            // A request without a valid token is accepted here, because the client certificate can authenticate the
-            // caller.
+            // A request without a valid token is accepted here, because the client certificate can
+            // authenticate the caller.
             (Err(_), Some(_)) => None,
             (Err(problem), None) => return Err(problem),
         };
@@ -83,21 +84,19 @@ impl CallerCredentials {
     }
 
     /// Creates credentials with this bearer token and without impersonation headers.
-    #[must_use]
     pub fn bearer(token: Zeroizing<String>) -> Self {
         let presented = Arc::new(BearerCredentials { token });
         Self { token: Some(presented), chain: None, is_impersonating: false }
     }
 
     /// The token of the request, even if a certificate authenticates the caller.
-    #[must_use]
     pub fn token(&self) -> Option<&Zeroizing<String>> {
         self.token.as_deref().map(|presented| &presented.token)
     }
 }
 
-/// Whether a header with this lower-case name makes the API server act as another user. The API server ignores unknown
-/// `Impersonate-*` headers, but a later API server can know more of them.
+/// Whether a header with this lower-case name makes the API server act as another user. The API
+/// server ignores unknown `Impersonate-*` headers, but a later API server can know more of them.
 pub(crate) fn is_impersonation_header(name: &str) -> bool {
     name.starts_with("impersonate-")
 }
@@ -113,8 +112,8 @@ fn token(value: &[u8]) -> Result<Zeroizing<String>, CredentialsError> {
     match token.trim_end() {
         "" => Err(CredentialsError::Empty),
         token if token.len() > MAX_TOKEN => Err(CredentialsError::TooLong),
-        // The API server takes only the first word after `Bearer` as the token, and finds no token after two
-        // spaces. kubewarm must not accept a token that the API server reads differently.
+        // The API server takes only the first word after `Bearer` as the token, and finds no token
+        // after two spaces. kubewarm must not accept a token that the API server reads differently.
         token if token.bytes().any(|byte| char::from(byte).is_whitespace()) => {
             Err(CredentialsError::NoBearer)
         }
@@ -134,7 +133,7 @@ impl fmt::Debug for CallerCredentials {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::identity::sample::chain;
+    use crate::callers::identity::fixtures::chain;
 
     fn from_headers(headers: &[(&str, &str)]) -> Result<CallerCredentials, CredentialsError> {
         CallerCredentials::from_headers(
@@ -160,12 +159,12 @@ mod tests {
             ("Basic Z29vZA==", Err(CredentialsError::NoBearer)),
             ("Bearer tök", Err(CredentialsError::NoBearer)),
         ] {
-            let found = from_headers(&[("authorization", value)]);
-            let found = found
+            let credentials = from_headers(&[("authorization", value)]);
+            let token = credentials
                 .as_ref()
-                .map(|found| found.token.as_ref().unwrap().token.as_str())
+                .map(|credentials| credentials.token.as_ref().unwrap().token.as_str())
                 .map_err(|error| *error);
-            assert_eq!(found, expected, "{value}");
+            assert_eq!(token, expected, "{value}");
         }
     }
 
@@ -178,13 +177,14 @@ mod tests {
             (&[("authorization", b"Basic Z29vZA==")], false),
             (&[("authorization", b"Bearer t0k3n"), ("impersonate-user", b"jane")], true),
         ] {
-            let found = CallerCredentials::with_chain(chain(), headers.iter().copied()).unwrap();
-            assert_eq!(found.token.is_some(), has_token);
-            assert_eq!(found.is_impersonating, headers.len() > 1);
+            let credentials =
+                CallerCredentials::with_chain(chain(), headers.iter().copied()).unwrap();
+            assert_eq!(credentials.token.is_some(), has_token);
+            assert_eq!(credentials.is_impersonating, headers.len() > 1);
         }
         let twice = [("authorization", &b"Bearer t0k3n"[..]); 2];
-        let found = CallerCredentials::with_chain(chain(), twice);
-        assert_eq!(found.unwrap_err(), CredentialsError::Repeated);
+        let credentials = CallerCredentials::with_chain(chain(), twice);
+        assert_eq!(credentials.unwrap_err(), CredentialsError::Repeated);
         let acting = [("impersonate-user", &b"jane"[..])];
         assert!(CallerCredentials::with_chain(chain(), acting).unwrap().is_impersonating);
     }
@@ -201,9 +201,9 @@ mod tests {
         let bearer = ("authorization", "Bearer t0k3n");
         assert!(!from_headers(&[bearer]).unwrap().is_impersonating);
         for name in ["impersonate-user", "impersonate-extra-scopes", "impersonate-new"] {
-            let found = from_headers(&[(name, "jane"), bearer]).unwrap();
-            assert!(found.is_impersonating);
-            assert!(!format!("{found:?} {:?}", found.token).contains("t0k3n"));
+            let credentials = from_headers(&[(name, "jane"), bearer]).unwrap();
+            assert!(credentials.is_impersonating);
+            assert!(!format!("{credentials:?} {:?}", credentials.token).contains("t0k3n"));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Limits the invalid tokens that each client address can send, so that a client that guesses tokens does not delay
-//! other clients.
+//! Limits the invalid tokens that each client address can send, so that a client that guesses
+//! tokens does not delay other clients.
 
 use super::{CallerRejection, ReadLimit};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, KeyedTokenBucket};
@@ -10,29 +10,32 @@ use tokio::{sync::Semaphore, time::Instant};
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of invalid tokens that a client address can send at once.
 const BURST: u32 = 10;
-/// If an address can send fewer invalid tokens than this number, kubewarm reviews only one token of the address at
-/// a time. Otherwise the address could fill the queue of token reviews with invalid tokens.
+/// If an address can send fewer invalid tokens than this number, kubewarm reviews only one token of
+/// the address at a time. Otherwise the address could fill the queue of TokenReviews with invalid
+/// tokens.
 const FEW_LEFT: u32 = BURST / 2;
 
-/// Counts how many invalid tokens each address can still send. Memory use grows with the number of token reviews
-/// that fail within a second.
+/// Counts how many invalid tokens each address can still send. Memory use grows with the number of
+/// TokenReviews that fail within a second.
 #[derive(Debug)]
 pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,
-    /// Permits one token review at a time for each address that can send fewer than `FEW_LEFT` invalid tokens.
+    /// Permits one TokenReview at a time for each address that can send fewer than `FEW_LEFT`
+    /// invalid tokens.
     few: KeyedSemaphore<IpAddr>,
 }
 
 impl FailedTokenLimiter {
-    /// Lets the address `peer` try a token. If the result contains a permit, the address can try its next token
-    /// only after this permit is dropped.
+    /// Lets the address `peer` try a token. If the result contains a permit, the address can try
+    /// its next token only after this permit is dropped.
     ///
     /// # Errors
     ///
     /// [`CallerRejection::Limited`] in two cases:
     ///
     /// - the address can send no invalid token now
-    /// - the address can send fewer than `FEW_LEFT` invalid tokens, and one of its tokens is under review
+    /// - the address can send fewer than `FEW_LEFT` invalid tokens, and a TokenReview of one of its
+    ///   tokens has not ended
     pub(super) fn acquire_attempt(
         &self,
         peer: IpAddr,
@@ -66,11 +69,11 @@ mod tests {
     #[test]
     fn an_address_can_fail_ten_times_a_second_without_effect_on_others() {
         let (failed, start) = (FailedTokenLimiter::default(), Instant::now());
-        let [one, other] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
+        let [address, other] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
         let fails = |after| {
             let now = start + after;
-            let tries = std::iter::from_fn(|| failed.acquire_attempt(one, now).ok());
-            tries.inspect(|_| failed.record_failure(one, now)).count()
+            let tries = std::iter::from_fn(|| failed.acquire_attempt(address, now).ok());
+            tries.inspect(|_| failed.record_failure(address, now)).count()
         };
         assert_eq!(fails(Duration::ZERO), 10);
         assert!(failed.acquire_attempt(other, start).is_ok());
@@ -82,17 +85,18 @@ mod tests {
     #[test]
     fn with_few_failures_left_an_address_tries_one_token_at_a_time() {
         let (failed, now) = (FailedTokenLimiter::default(), Instant::now());
-        let one = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
+        let address = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
         assert!(
-            (0..50).all(|_| failed.acquire_attempt(one, now).is_ok_and(|permit| permit.is_none()))
+            (0..50)
+                .all(|_| failed.acquire_attempt(address, now).is_ok_and(|permit| permit.is_none()))
         );
         for _ in 0..6 {
-            failed.record_failure(one, now);
+            failed.record_failure(address, now);
         }
         let trying: Vec<_> =
-            (0..50).filter_map(|_| failed.acquire_attempt(one, now).ok()).collect();
+            (0..50).filter_map(|_| failed.acquire_attempt(address, now).ok()).collect();
         assert_eq!(trying.len(), 1);
         drop(trying);
-        assert!(failed.acquire_attempt(one, now).is_ok());
+        assert!(failed.acquire_attempt(address, now).is_ok());
     }
 }

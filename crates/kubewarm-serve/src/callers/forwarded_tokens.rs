@@ -1,5 +1,6 @@
-//! The senders of forwarded writes. The API server authenticates a forwarded write, so kubewarm sends no token review
-//! before it. kubewarm learns from the API server's response whether the API server accepts the token.
+//! The senders of forwarded writes. The API server authenticates a forwarded write, so kubewarm
+//! sends no TokenReview before it. kubewarm learns from the API server's response whether the API
+//! server accepts the token.
 
 use super::{
     CallerRejection,
@@ -10,16 +11,18 @@ use super::{
 };
 use http::StatusCode;
 use kubewarm_client::{AuthenticationResult, CallerInfo, ExpiringCache, KeyedPermit};
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 use tokio::time::Instant;
 
-/// The maximum number of tokens with a verdict, about 300 bytes each.
+/// The maximum number of cached verdicts, one for each token, about 300 bytes each.
 const MAX_VERDICTS: u64 = 1_024;
 
-/// The results of token reviews. kubewarm uses an old result only to count a forwarded write in its limits.
+/// The results of TokenReviews. kubewarm uses an old result only to count a forwarded write in its
+/// limits.
 pub(super) type ReviewedTokens = ExpiringCache<CallerDigest, AuthenticationResult, CallerRejection>;
 
-/// The API server's last response to a forwarded write with a token that kubewarm has not reviewed.
+/// Whether the API server accepted the token of the last forwarded write with this token. kubewarm
+/// records this only for a token that no TokenReview has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenVerdict {
     Accepted,
@@ -29,7 +32,8 @@ enum TokenVerdict {
 /// Who sends a forwarded write, before the API server has authenticated it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TokenStanding {
-    /// The user of the token's last review, which can be older than [`TTL`].
+    /// The user of the token's last TokenReview. It can be older than [`TTL`], because kubewarm
+    /// uses the user of a forwarded write only in its limits.
     Reviewed(Arc<CallerInfo>),
     /// The API server accepted a forwarded write with the token.
     Accepted,
@@ -44,21 +48,24 @@ pub(super) struct ForwardedTokens {
     reviewed: ReviewedTokens,
     verdicts: ExpiringCache<CallerDigest, TokenVerdict, CallerRejection>,
     failed: Arc<FailedTokenLimiter>,
-    /// Limits concurrent requests with unverified tokens, like token reviews.
+    /// Limits how many requests with unverified tokens wait for the API server at once, in the same
+    /// way as kubewarm limits TokenReviews.
     queue: ReviewQueue<IpAddr>,
 }
 
 /// The sender of a request that kubewarm forwards.
 pub struct ForwardedCaller {
-    /// The user of the token's last review. `None` if kubewarm has not reviewed the token.
+    /// The user of the token's last TokenReview. `None` if no TokenReview has accepted the token.
     pub user: Option<Arc<CallerInfo>>,
-    /// The key in the limits per user: of the user, or of the client address if kubewarm does not know the user.
+    /// The key by which the request counts in the limits per user: the hash of the user's name, or
+    /// of the client address if kubewarm does not know the user.
     pub(crate) limit_key: CallerDigest,
     token: CallerDigest,
     peer: IpAddr,
-    /// Whether a review or the API server accepted the token before the request.
+    /// Whether a TokenReview or the API server accepted the token before the request.
     is_verified: bool,
-    /// Held while the API server has not answered the request with an unverified token.
+    /// The permit of a request with an unverified token. It is dropped when the API server answers,
+    /// or when the answer takes so long that the token is probably valid.
     permit: Option<UnverifiedPermit>,
 }
 
@@ -79,12 +86,14 @@ impl ForwardedTokens {
         Self { key, reviewed, verdicts, failed, queue }
     }
 
-    /// Identifies the sender of a write by `token`, the hash of its credentials, or else by the client address `peer`.
+    /// Identifies the sender of a write, for limits only: by `token`, the hash of its credentials,
+    /// or else by the client address `peer`.
     ///
     /// # Errors
     ///
     /// - [`CallerRejection::Unauthorized`] if the API server refused the token within the last 10 s
-    /// - [`CallerRejection::Limited`] if `peer` has sent too many refused tokens or too many unverified tokens
+    /// - [`CallerRejection::Limited`] if `peer` has sent too many refused tokens or too many
+    ///   unverified tokens
     pub(super) async fn identify(
         &self,
         token: CallerDigest,
@@ -97,7 +106,8 @@ impl ForwardedTokens {
             let attempt = self.failed.acquire_attempt(peer, Instant::now())?;
             let slot = self.queue.acquire_slot(peer).await?;
             drop(waits);
-            // The API server can have answered another request with this token or address during the wait.
+            // During the wait, the API server can have answered other requests with this token or
+            // from this address, so check both again.
             standing = self.standing(&token);
             if standing == TokenStanding::Unverified {
                 let attempt = match attempt {
@@ -126,7 +136,8 @@ impl ForwardedTokens {
         if let Some(last) = self.reviewed.get_stale(token) {
             match last.value {
                 AuthenticationResult::Known(user) => return TokenStanding::Reviewed(user),
-                // The API server authenticated the token, although it did not say the user's name.
+                // The API server accepted the token, but its owner may not send the
+                // SelfSubjectReview, so kubewarm does not know the user's name.
                 AuthenticationResult::Refused { .. } => return TokenStanding::Accepted,
                 AuthenticationResult::Unknown if is_fresh(last.requested_at) => {
                     return TokenStanding::Refused;
@@ -143,8 +154,10 @@ impl ForwardedTokens {
 
     /// Records the status of the API server's own response to a request of `caller`.
     ///
-    /// After 401, kubewarm forgets the token's reviews and verdicts. The next cached read needs a new review. A server
-    /// behind the API server can answer 401 too, so one 401 does not refuse a token that was accepted before.
+    /// After 401, kubewarm forgets the cached TokenReview and verdict of the token, so the next
+    /// read from a store needs a new TokenReview. kubewarm refuses further writes with the token
+    /// only if nothing accepted it before, because a server behind the API server can answer 401
+    /// too.
     pub(super) fn record_response(&self, caller: &mut ForwardedCaller, status: StatusCode) {
         caller.release_permit();
         let now = Instant::now();
@@ -162,10 +175,11 @@ impl ForwardedTokens {
     }
 }
 
-/// Whether the API server sends this status only after it has authenticated the request.
+/// Whether the API server sends this status only after it has authenticated the request, so that
+/// the status proves that the API server accepts the token.
 ///
-/// The API server answers 400 to a malformed path or `timeout`, and 429 while it stops, before it authenticates. A load
-/// balancer in front of the API server can answer 5xx.
+/// The API server sends 400 for a malformed path or `timeout`, and 429 during its shutdown, before
+/// it authenticates. A load balancer in front of the API server can send 5xx.
 pub(crate) fn proves_authentication(status: StatusCode) -> bool {
     status.is_success()
         || matches!(
@@ -179,15 +193,14 @@ pub(crate) fn proves_authentication(status: StatusCode) -> bool {
 }
 
 impl ForwardedCaller {
-    /// The sender of a request that kubewarm authenticated with a review.
+    /// The sender of a request that kubewarm authenticated with a TokenReview.
     pub(super) fn reviewed(caller: AuthenticatedCaller, token: CallerDigest, peer: IpAddr) -> Self {
         let AuthenticatedCaller { user, name, .. } = caller;
         let (user, limit_key) = (Some(user), name);
         Self { user, limit_key, token, peer, is_verified: true, permit: None }
     }
 
-    /// Whether a review or the API server accepted the token before this request.
-    #[must_use]
+    /// Whether a TokenReview or the API server accepted the token before this request.
     pub fn is_verified(&self) -> bool {
         self.is_verified
     }
@@ -195,11 +208,5 @@ impl ForwardedCaller {
     /// Stops counting the request against the limits on unverified tokens.
     pub fn release_permit(&mut self) {
         self.permit = None;
-    }
-}
-
-impl fmt::Debug for ForwardedCaller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ForwardedCaller").field("user", &self.user).finish_non_exhaustive()
     }
 }

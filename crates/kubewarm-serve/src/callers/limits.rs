@@ -1,4 +1,5 @@
-//! The limits on clients' requests, watches, connections, token reviews, access reviews and unwritten bytes.
+//! The limits on clients' requests, watches, connections, TokenReviews, access reviews and
+//! unwritten bytes.
 
 use super::CallerRejection;
 use kubewarm_client::{KeyedAcquireError, SemaphoreUsage};
@@ -7,46 +8,52 @@ use std::{num::NonZeroUsize, thread, time::Duration};
 /// The limits for clients of kubewarm's read API, as the operator's command-line flags set them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
-    /// The maximum number of concurrent requests, not counting watches. The default is 400, as in the API server.
+    /// The maximum number of concurrent requests, not counting watches. The default is 400, as in
+    /// the API server.
     pub requests: NonZeroUsize,
     /// The maximum number of concurrent watches.
     pub watches: NonZeroUsize,
-    /// The maximum number of concurrent connections. A client uses one connection, and with HTTP/1.1 one more
-    /// connection for each watch.
+    /// The maximum number of concurrent connections. A client uses one connection, and with
+    /// HTTP/1.1 one more connection for each watch.
     pub connections: NonZeroUsize,
-    /// The maximum number of connections from one client address that have sent no request yet, or only requests
-    /// that kubewarm rejected.
+    /// The maximum number of connections from one client address that have sent no request yet, or
+    /// only requests that kubewarm rejected.
     pub address_connections: NonZeroUsize,
-    /// The percentage of all requests, watches, connections, forwarded requests and unwritten bytes that one user
-    /// can use at the same time.
+    /// The percentage of all requests, watches, connections, forwarded requests and unwritten bytes
+    /// that one user can use at the same time.
     pub user_quota: u8,
-    /// The maximum number of response bytes, over all connections, that kubewarm has produced and not yet written
-    /// to a socket.
+    /// The maximum number of response bytes, over all connections, that kubewarm has produced and
+    /// not yet written to a socket.
     pub unwritten_bytes: usize,
 }
 
-/// The limits for all callers of one listener (the read API or the admin server). A limit per user is a part of the
-/// total limit. A limit per client address is a quarter of the total limit.
+/// The limits for all callers of one listener (the read API or the admin server). A limit per user
+/// is a part of the total limit. A limit per client address is a quarter of the total limit.
 #[derive(Clone, Copy, Debug)]
-pub struct CallerLimits {
-    /// What callers read from this listener, such as `objects` or `metrics`. Log messages contain this text.
+pub struct ListenerLimits {
+    /// What callers read from this listener, such as `objects` or `metrics`. Log messages contain
+    /// this text.
     pub reads: &'static str,
-    /// The maximum number of concurrent token reviews. One client address can have a quarter of these reviews.
+    /// The maximum number of concurrent TokenReviews. One client address can have a quarter of
+    /// these reviews.
     pub token_reviews: usize,
-    /// The maximum number of concurrent access reviews. One user can have a quarter of these reviews.
+    /// The maximum number of concurrent access reviews. One user can have a quarter of these
+    /// reviews.
     pub access_reviews: usize,
-    /// The maximum number of token reviews that wait, and also the maximum number of access reviews that wait. One
-    /// address or user can have half of these reviews, because a controller sends many requests at once when it
-    /// starts.
+    /// The maximum number of TokenReviews that wait, and also the maximum number of access reviews
+    /// that wait. One address or user can have half of these reviews, because a controller sends
+    /// many requests at once when it starts.
     pub waiting_reviews: usize,
-    /// How long a token review or access review waits for its turn before kubewarm rejects the client's request.
+    /// How long a TokenReview or access review waits for its turn before kubewarm rejects the
+    /// client's request.
     pub max_review_wait: Duration,
-    /// The maximum number of concurrent requests that kubewarm forwards to the API server, including watches and
-    /// upgraded connections (such as `exec`). One user can have `user_quota` percent of these requests. Each
-    /// forwarded request uses a connection to the API server and about 100 KiB of memory.
+    /// The maximum number of concurrent requests that kubewarm forwards to the API server,
+    /// including watches and upgraded connections (such as `exec`). One user can have `user_quota`
+    /// percent of these requests. Each forwarded request uses a connection to the API server and
+    /// about 100 KiB of memory.
     pub forwarded: usize,
-    /// The maximum number of large responses that kubewarm encodes at once. Each of these encodings occupies a
-    /// processor. One user can have a quarter of these encodings.
+    /// The maximum number of large responses that kubewarm encodes at once. Each of these encodings
+    /// occupies a processor. One user can have a quarter of these encodings.
     pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,
@@ -58,8 +65,8 @@ pub struct CallerLimits {
 pub enum ReadLimit {
     /// The limit on connections of all clients.
     Connections,
-    /// The limit on connections from one client address that have sent no request yet, or only requests that
-    /// kubewarm rejected.
+    /// The limit on connections from one client address that have sent no request yet, or only
+    /// requests that kubewarm rejected.
     AddressConnections,
     /// The limit on connections of one user.
     UserConnections,
@@ -75,16 +82,16 @@ pub enum ReadLimit {
     ForwardedRequests,
     /// The limit on concurrent forwarded requests of one user.
     UserForwardedRequests,
-    /// The limit on waiting and concurrent token reviews and access reviews of all callers.
+    /// The limit on waiting and concurrent TokenReviews and access reviews of all callers.
     Reviews,
-    /// The limit on waiting token reviews of one address, or on waiting access reviews of one user.
+    /// The limit on waiting TokenReviews of one address, or on waiting access reviews of one user.
     UserReviews,
     /// The limit on invalid tokens from one client address.
     FailedTokens,
 }
 
-/// How much of one limit is in use. For a limit per user, this is the usage of the user with the highest usage. For
-/// a limit per client address, this is the usage of the address with the highest usage.
+/// How much of one limit is in use. For a limit per user or client address, this is the usage of
+/// the user or address with the highest usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
     /// The limit whose slots are counted.
@@ -109,8 +116,9 @@ impl ReadLimit {
         Self::UserForwardedRequests,
     ];
 
-    /// The limits that cause rejections of requests or connections. `UserConnections` is not in the list: if a user
-    /// has too many connections, a further connection counts against the limit of its address instead.
+    /// The limits that cause rejections of requests or connections. `UserConnections` is not in the
+    /// list: if a user has too many connections, a further connection counts against the limit of
+    /// its address instead.
     pub const REJECTING: [Self; 11] = [
         Self::Connections,
         Self::AddressConnections,
@@ -125,8 +133,9 @@ impl ReadLimit {
         Self::FailedTokens,
     ];
 
-    /// Whether the limit applies to each user or client address separately, not to all callers together.
-    #[must_use]
+    /// Whether the limit applies to each user or client address separately, not to all callers
+    /// together. The caller itself causes a rejection by such a limit, so the metrics do not count
+    /// it as an error of kubewarm.
     pub const fn is_callers_own(self) -> bool {
         match self {
             Self::Connections
@@ -144,8 +153,8 @@ impl ReadLimit {
         }
     }
 
-    /// The rejection of a caller that has reached a limit. `of_all` is the limit on all callers together, and
-    /// `of_one` is the limit on each user or address.
+    /// The rejection of a caller that has reached a limit. `of_all` is the limit on all callers
+    /// together, and `of_one` is the limit on each user or address.
     pub(super) const fn rejection(
         exhausted: KeyedAcquireError,
         of_all: Self,
@@ -159,8 +168,8 @@ impl ReadLimit {
 }
 
 impl LimitUsage {
-    /// Converts the usage of a semaphore into the usage of two limits: `of_all`, the limit on all callers together,
-    /// and `of_one`, the limit on each user or client address.
+    /// Converts the usage of a semaphore into the usage of two limits: `of_all`, the limit on all
+    /// callers together, and `of_one`, the limit on each user or client address.
     pub(crate) const fn of(
         usage: SemaphoreUsage,
         of_all: ReadLimit,
@@ -173,9 +182,8 @@ impl LimitUsage {
     }
 }
 
-impl CallerLimits {
+impl ListenerLimits {
     /// The limits for callers of the read API.
-    #[must_use]
     pub fn for_reads(readers: ReaderLimits) -> Self {
         Self {
             reads: "objects",
@@ -189,10 +197,10 @@ impl CallerLimits {
         }
     }
 
-    /// The limits on callers of the admin server, which serves metrics and debug information. The admin server has
-    /// no watches, and its listener has its own limit on requests. If the maximum number of concurrent reviews is
-    /// reached, kubewarm rejects a further caller at once.
-    #[must_use]
+    /// The limits on callers of the admin server, which serves metrics and debug information. The
+    /// admin server has no watches, and its listener has its own limit on requests. If the maximum
+    /// number of concurrent TokenReviews or access reviews is reached, kubewarm rejects a further
+    /// caller at once.
     pub fn for_admin() -> Self {
         Self {
             reads: "metrics",

@@ -1,11 +1,17 @@
-//! Authenticates and authorizes callers, which are clients of the read API or of the admin server. The API server
-//! decides in token reviews and access reviews. kubewarm caches each decision for at most 10 s.
+//! Authenticates and authorizes callers, which are clients of the read API or of the admin server.
+//! The API server decides in TokenReviews and access reviews. kubewarm caches each decision for at
+//! most 10 s.
 //!
-//! Each request needs an authenticated caller and then an access review. kubewarm caches token reviews and access
-//! reviews separately. A cached decision about all object names applies to a request for one name only with
-//! [`CallerAdmission::with_all_names_reviews`]. Every user needs an access review, whatever groups the user has.
+//! With `--auth=caller-token`, kubewarm sends a SelfSubjectReview with the caller's token instead
+//! of a TokenReview. Comments in this crate mean both by "TokenReview".
 //!
-//! A forwarded write needs no review, because the API server itself authenticates and authorizes the write.
+//! Each request needs an authenticated caller and then an access review. kubewarm caches
+//! TokenReviews and access reviews separately. By default, a cached access review for all object
+//! names does not apply to a request for one name, see [`CallerGate::with_all_names_reviews`].
+//! Every user needs an access review, even a member of `system:masters`.
+//!
+//! A forwarded write needs no TokenReview and no access review, because the API server itself
+//! authenticates and authorizes the write.
 
 mod authenticator;
 mod authorizer;
@@ -13,7 +19,7 @@ mod caller_digest;
 mod credentials;
 mod failed_token_limiter;
 #[cfg(test)]
-pub(crate) mod fake_reviews;
+pub(crate) mod fixtures;
 mod forwarded_tokens;
 mod identity;
 mod limits;
@@ -27,7 +33,7 @@ pub use self::{
     credentials::{CallerCredentials, CredentialsError},
     forwarded_tokens::ForwardedCaller,
     identity::ClientCa,
-    limits::{CallerLimits, LimitUsage, ReadLimit, ReaderLimits},
+    limits::{LimitUsage, ListenerLimits, ReadLimit, ReaderLimits},
     network::network,
     review_client::ReviewClient,
 };
@@ -52,8 +58,8 @@ use tokio::{runtime::Handle, time::Instant};
 /// One permit of the semaphore for unwritten response bytes covers this number of bytes.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
 
-/// A callback that receives each decision about a caller: the source of the decision (cache or API server), the
-/// decision itself, and how long the decision took.
+/// A callback that receives each decision about a caller: the source of the decision (cache or API
+/// server), the decision itself, and how long the decision took.
 pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
 
 /// One user's part of a semaphore that limits a resource, such as the bytes of unwritten responses.
@@ -66,9 +72,10 @@ pub struct UserPermits {
 /// Who authenticates the sender of a request that kubewarm forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardAuthentication {
-    /// kubewarm authenticates the sender with a token review before it forwards the request.
+    /// kubewarm authenticates the sender with a TokenReview before it forwards the request.
     Review,
-    /// Only the API server authenticates the sender, so the request does not wait for a token review.
+    /// Only the API server authenticates the sender, so the request does not wait for a
+    /// TokenReview.
     ApiServer,
 }
 
@@ -79,24 +86,25 @@ pub enum CallerRejection {
     Unauthorized,
     /// The API server accepts the caller's credentials, but does not permit the request.
     Forbidden {
-        /// The user's name. Empty if the caller has no permission to send a SelfSubjectReview, because the API server
-        /// then returns no name.
+        /// The user's name. Empty if the caller has no permission to send a SelfSubjectReview,
+        /// because the API server then returns no name.
         user: String,
         /// The authorizer's reason, if it returns one.
         reason: Option<String>,
     },
-    /// The request has impersonation headers. A review with these headers would not authorize the read: RBAC can
-    /// permit to impersonate a user for reviews only.
+    /// The request has impersonation headers. An access review with these headers would not
+    /// authorize the read: RBAC can permit to impersonate a user for access reviews only.
     Impersonation,
-    /// The caller has reached one of kubewarm's limits, for example on the user's requests or on invalid tokens from
-    /// one address.
+    /// The caller has reached one of kubewarm's limits, for example on the user's requests or on
+    /// invalid tokens from one address.
     Limited(ReadLimit),
-    /// A token review or access review failed, so the API server has not decided.
+    /// A TokenReview or access review failed, so the API server has not decided.
     Undecided(RequestFault),
 }
 
-/// Authenticates and authorizes callers. Limits their requests, watches, connections and unwritten response bytes.
-pub struct CallerAdmission {
+/// Authenticates and authorizes callers. Limits their requests, watches, connections and unwritten
+/// response bytes.
+pub struct CallerGate {
     authenticator: Authenticator,
     forwarded_tokens: ForwardedTokens,
     authorizer: Authorizer,
@@ -109,16 +117,17 @@ pub struct CallerAdmission {
     observer: DecisionObserver,
 }
 
-impl CallerAdmission {
-    /// Creates a `CallerAdmission` with empty caches. `observer` receives each decision about a caller. `runtime`
-    /// sends the token reviews and access reviews, because their connections must outlive the server's threads.
+impl CallerGate {
+    /// Creates a `CallerGate` with empty caches. `observer` receives each decision about a caller.
+    /// `runtime` sends the TokenReviews and access reviews, because their connections must outlive
+    /// the server's threads.
     ///
     /// # Errors
     ///
     /// [`ServeError`] if the kernel returns no random numbers.
     pub fn new(
         reviews: Arc<dyn ReviewClient>,
-        limits: &CallerLimits,
+        limits: &ListenerLimits,
         runtime: Handle,
         observer: DecisionObserver,
     ) -> Result<Self, ServeError> {
@@ -149,17 +158,17 @@ impl CallerAdmission {
         })
     }
 
-    /// Lets [`Self::admit`] review a `get` of one object first without the object's name. If all names are allowed, no
-    /// review with the name follows. Use this only if no authorizer of the API server denies single names.
-    #[must_use]
+    /// Makes [`Self::admit`] send the access review of a `get` first without the object's name. If
+    /// this review permits all names, no review with the name follows, so gets of many objects
+    /// share one review. Use this only if no authorizer of the API server denies single names.
     pub fn with_all_names_reviews(mut self) -> Self {
-        self.authorizer.reviews_all_names = true;
+        self.authorizer.can_review_all_names = true;
         self
     }
 
-    /// Authenticates the caller with `credentials` at the address `peer`, and authorizes `access`. The request
-    /// counts against the limits on requests until the returned permit is dropped. So keep the permit until the
-    /// response is written.
+    /// Authenticates the caller with `credentials` at the address `peer`, and authorizes `access`.
+    /// The request counts against the limits on requests until the returned permit is dropped. So
+    /// keep the permit until the response is written.
     ///
     /// # Errors
     ///
@@ -167,9 +176,9 @@ impl CallerAdmission {
     ///
     /// # Cost
     ///
-    /// A token review and then an access review at the API server, if neither result is cached. With
-    /// [`Self::with_all_names_reviews`], a second access review can follow. Concurrent equal reviews share one request
-    /// to the API server.
+    /// A TokenReview and then an access review at the API server, if neither result is cached. With
+    /// [`Self::with_all_names_reviews`], a second access review can follow. Concurrent equal
+    /// reviews share one request to the API server.
     pub async fn admit(
         &self,
         credentials: &CallerCredentials,
@@ -188,13 +197,13 @@ impl CallerAdmission {
         .await
     }
 
-    /// Authenticates and authorizes the caller of an open watch again. The call does not count against the limits
-    /// on requests. Returns the time at which kubewarm sent the older of two reviews, the token review and the
-    /// access review.
+    /// Authenticates and authorizes the caller of an open watch again. The call does not count
+    /// against the limits on requests. Returns the time at which kubewarm sent the older of two
+    /// reviews, the TokenReview and the access review.
     ///
     /// # Errors
     ///
-    /// The errors of [`CallerAdmission::admit`].
+    /// The errors of [`CallerGate::admit`].
     pub async fn recheck(
         &self,
         credentials: &CallerCredentials,
@@ -208,12 +217,13 @@ impl CallerAdmission {
         .await
     }
 
-    /// Authorizes a further `access` that a request of an authenticated caller needs. Returns the time at which
-    /// kubewarm sent the oldest of the token review and the access reviews for this request.
+    /// Authorizes a further `access` that a request of an authenticated caller needs. Returns the
+    /// time at which kubewarm sent the oldest of the TokenReview and the access reviews for this
+    /// request.
     ///
     /// # Errors
     ///
-    /// The errors of [`CallerAdmission::admit`].
+    /// The errors of [`CallerGate::admit`].
     pub async fn review_also(
         &self,
         caller: &AuthenticatedCaller,
@@ -222,13 +232,14 @@ impl CallerAdmission {
         self.observe_decision(async |by| self.authorizer.authorize(caller, access, by).await).await
     }
 
-    /// Identifies the caller at the address `peer`, whose request kubewarm will forward to the API server. The API
-    /// server itself authorizes the request. The request counts against the limits on forwarded requests until the
-    /// returned permit is dropped. Keep the permit until the response has ended, or until an upgraded connection has
-    /// ended.
+    /// Identifies the caller at the address `peer`, whose request kubewarm will forward to the API
+    /// server. The API server itself authorizes the request. The request counts against the limits
+    /// on forwarded requests until the returned permit is dropped. Keep the permit until the
+    /// response has ended, or until an upgraded connection has ended.
     ///
-    /// With [`ForwardAuthentication::ApiServer`], the caller's user can be that of an old review. So use the user only
-    /// for limits, and pass the API server's response to [`Self::record_forwarded_response`].
+    /// With [`ForwardAuthentication::ApiServer`], the user can come from an old TokenReview, so the
+    /// user's permissions are unconfirmed. Use the user only for limits, and pass the API server's
+    /// response to [`Self::record_forwarded_response`].
     ///
     /// # Errors
     ///
@@ -259,36 +270,35 @@ impl CallerAdmission {
         .await
     }
 
-    /// Records whether the API server accepted the token of a forwarded request. `status` must be the API server's own
-    /// status, not that of a pod behind the API server's proxy.
+    /// Records whether the API server accepted the token of a forwarded request. `status` must be
+    /// the API server's own status, not that of a pod behind the API server's proxy, because a pod
+    /// does not check the token.
     pub fn record_forwarded_response(&self, caller: &mut ForwardedCaller, status: StatusCode) {
         self.forwarded_tokens.record_response(caller, status);
     }
 
-    /// Counts a connection against the limit on the connections of `user` until the returned permit is dropped. Call
-    /// this for the first request of the connection that kubewarm does not reject. `None` if the user has reached
-    /// this limit.
-    #[must_use]
+    /// Counts a connection against the limit on the connections of `user` until the returned permit
+    /// is dropped. Call this for the first request of the connection that kubewarm does not reject.
+    /// `None` if the user has reached this limit.
     pub fn acquire_connection(&self, user: CallerDigest) -> Option<KeyedPermit> {
         self.connections.try_acquire(&user)
     }
 
-    /// The user's permits of the semaphore that limits how many large responses kubewarm encodes at once. One user
-    /// has at most a quarter of all permits.
-    #[must_use]
+    /// The user's permits of the semaphore that limits how many large responses kubewarm encodes at
+    /// once. One user has at most a quarter of all permits.
     pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
         UserPermits { permits: self.large.clone(), user: caller.name }
     }
 
     /// The user's permits of the semaphore that limits unwritten response bytes. One permit covers
     /// [`UNWRITTEN_UNIT`] bytes.
-    #[must_use]
     pub fn unwritten_byte_permits(&self, user: CallerDigest) -> UserPermits {
         UserPermits { permits: self.unwritten.clone(), user }
     }
 
-    /// Counts a watch against the limits on watches until the returned permit is dropped. An open watch counts
-    /// against these limits instead of the limits on requests. `caller` is a result of [`CallerAdmission::admit`].
+    /// Counts a watch against the limits on watches until the returned permit is dropped. An open
+    /// watch counts against these limits instead of the limits on requests. `caller` is a result of
+    /// [`CallerGate::admit`].
     ///
     /// # Errors
     ///
@@ -304,9 +314,8 @@ impl CallerAdmission {
 
     /// The usage of each limit, except the limits on all connections and on client addresses.
     ///
-    /// Cost: visits each user with requests, watches or connections. So call this method for a metrics scrape, not
-    /// for a request.
-    #[must_use]
+    /// Cost: visits each user with requests, watches or connections. So call this method for a
+    /// metrics scrape, not for a request.
     pub fn usage(&self) -> Vec<LimitUsage> {
         let connections = self.connections.usage();
         let connections = LimitUsage {
@@ -338,8 +347,8 @@ impl CallerAdmission {
 }
 
 impl UserPermits {
-    /// Waits for `count` permits of the semaphore. If one user can have fewer than `count` permits, waits for that
-    /// smaller number. Never returns `None`.
+    /// Waits for `count` permits of the semaphore. If one user can have fewer than `count` permits,
+    /// waits for that smaller number. Never returns `None`.
     pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
         self.permits.acquire_many(&self.user, count).await
     }
@@ -363,9 +372,9 @@ impl From<RequestFault> for CallerRejection {
     }
 }
 
-impl fmt::Debug for CallerAdmission {
+impl fmt::Debug for CallerGate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallerAdmission").finish_non_exhaustive()
+        f.debug_struct("CallerGate").finish_non_exhaustive()
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Returns an IPv4 address unchanged, and the /64 network of an IPv6 address. All addresses of a /64 network count
-/// against one limit, because they usually have one owner.
-#[must_use]
+/// Returns an IPv4 address unchanged, and the /64 network of an IPv6 address. All addresses of a
+/// /64 network count against one limit, because they usually have one owner.
 pub fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -1,4 +1,4 @@
-//! Sends token reviews and access reviews of callers to the API server.
+//! Sends TokenReviews and access reviews of callers to the API server.
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
@@ -8,9 +8,11 @@ use kubewarm_client::{
 };
 use std::sync::Arc;
 
-/// Sends token reviews and access reviews of callers. Tests implement this trait to script the results.
+/// Sends TokenReviews and access reviews of callers. Tests implement this trait to script the
+/// results.
 pub trait ReviewClient: Send + Sync + 'static {
-    /// Whether this `ReviewClient` sends reviews with the caller's own token.
+    /// Whether this `ReviewClient` sends access reviews with the caller's own token. The cache key
+    /// of an access review then includes this token.
     fn sends_callers_token(&self) -> bool;
 
     /// Authenticates the credentials, and returns the user that the credentials identify.
@@ -19,8 +21,8 @@ pub trait ReviewClient: Send + Sync + 'static {
         presented: Arc<BearerCredentials>,
     ) -> BoxFuture<'static, Result<AuthenticationResult, RequestFault>>;
 
-    /// Requests a decision about the access in `spec`. `presented` contains the caller's credentials if this
-    /// `ReviewClient` sends access reviews with the caller's credentials.
+    /// Requests a decision about the access in `spec`. `presented` contains the caller's
+    /// credentials if this `ReviewClient` sends access reviews with the caller's credentials.
     fn authorize(
         &self,
         presented: Option<Arc<BearerCredentials>>,

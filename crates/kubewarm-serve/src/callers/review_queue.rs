@@ -1,8 +1,8 @@
-//! Limits how many token reviews and access reviews kubewarm sends at once, and how many reviews can wait.
+//! Limits how many TokenReviews and access reviews kubewarm sends at once, and how many can wait.
 
 use super::{
     CallerRejection,
-    limits::{CallerLimits, ReadLimit, quarter},
+    limits::{ListenerLimits, ReadLimit, quarter},
 };
 use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
@@ -16,28 +16,31 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The time limit of one token review or access review. A metrics scrape has a timeout of 10 s, and needs a token
-/// review and an access review.
+/// The time limit of one TokenReview or access review. A metrics scrape needs one of each, and has
+/// a timeout of 10 s.
 pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The queue for token reviews, or the queue for access reviews. The queue has limits per key: a client address for
-/// token reviews, a user for access reviews. Clones share the limits.
+/// The queue for TokenReviews, or the queue for access reviews. The queue has limits per key: a
+/// client address for TokenReviews, whose user is not known yet, and a user for access reviews.
+/// Clones share the limits.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewQueue<K> {
     slots: KeyedSemaphore<K>,
     waiting: KeyedSemaphore<K>,
     queue: Duration,
-    /// What callers read from the listener, such as `objects` or `metrics`. Log messages contain this text.
+    /// What callers read from the listener, such as `objects` or `metrics`. Log messages contain
+    /// this text.
     reads: &'static str,
-    /// Whether the last review failed. The queue for token reviews and the queue for access reviews share this
-    /// value, so kubewarm logs one warning for an outage of the API server.
+    /// Whether the last review failed. The queue for TokenReviews and the queue for access reviews
+    /// share this value, so kubewarm logs one warning for an outage of the API server.
     is_failing: Arc<AtomicBool>,
 }
 
 impl<K: Copy + Eq + Hash> ReviewQueue<K> {
-    /// Creates a queue that sends at most `slots` reviews at once. One client address or user can have a quarter of
-    /// these reviews, and half of the reviews that wait.
-    pub(super) fn new(slots: usize, limits: &CallerLimits, is_failing: Arc<AtomicBool>) -> Self {
+    /// Creates a queue that sends at most `slots` TokenReviews or access reviews at once. One
+    /// client address or user can have a quarter of these reviews, and half of the reviews that
+    /// wait.
+    pub(super) fn new(slots: usize, limits: &ListenerLimits, is_failing: Arc<AtomicBool>) -> Self {
         Self {
             slots: KeyedSemaphore::new(slots, quarter(slots)),
             waiting: KeyedSemaphore::new(limits.waiting_reviews, limits.waiting_reviews / 2),
@@ -47,30 +50,31 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         }
     }
 
-    /// Counts a review as waiting until the returned permit is dropped.
+    /// Counts a TokenReview or access review as waiting until the returned permit is dropped.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if the address or user `one`, or all callers together, have too many waiting
-    /// reviews.
-    pub(super) fn acquire_waiting(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
-        self.waiting.acquire_now(&one).map_err(|exhausted| {
+    /// [`CallerRejection::Limited`] if the address or user `key`, or all callers together, have too
+    /// many waiting reviews.
+    pub(super) fn acquire_waiting(&self, key: K) -> Result<KeyedPermit, CallerRejection> {
+        self.waiting.acquire_now(&key).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, ReadLimit::Reviews, ReadLimit::UserReviews)
         })
     }
 
-    /// Waits until kubewarm can send a review for the address or user `one`. The review counts as concurrent until
-    /// the returned permit is dropped.
+    /// Waits until kubewarm can send a TokenReview or access review for the address or user `key`.
+    /// The review counts as concurrent until the returned permit is dropped.
     ///
     /// # Errors
     ///
     /// [`CallerRejection::Limited`] if the wait exceeds its time limit.
-    pub(super) async fn acquire_slot(&self, one: K) -> Result<KeyedPermit, CallerRejection> {
-        let slot = self.slots.acquire_within(&one, self.queue).await;
+    pub(super) async fn acquire_slot(&self, key: K) -> Result<KeyedPermit, CallerRejection> {
+        let slot = self.slots.acquire_within(&key, self.queue).await;
         slot.ok_or(CallerRejection::Limited(ReadLimit::Reviews))
     }
 
-    /// Waits for the result of `review`, for at most [`REVIEW_TIMEOUT`].
+    /// Waits for the result of `review`, a TokenReview or access review, for at most
+    /// [`REVIEW_TIMEOUT`].
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
-//! The TLS serving certificate of a listener. kubewarm reads the certificate from files, and reads the files again
-//! when they change. Without files, kubewarm creates a self-signed certificate when it starts.
+//! The TLS serving certificate of a listener. kubewarm reads the certificate from files, and reads
+//! the files again when they change. Without files, kubewarm creates a self-signed certificate when
+//! it starts.
 
 pub(crate) mod reloading_files;
 
@@ -29,16 +30,16 @@ const UNUSABLE: &str = "the certificate and the key cannot be used together";
 /// A certificate chain with its private key.
 pub struct ServingCertificate(ReloadingFiles<CertifiedKey>);
 
-/// The DNS names in a self-signed certificate: the local names for a port-forward, the host name `host`, and the
-/// names of kubewarm's Service in the operator's `namespace`.
-#[must_use]
+/// The DNS names in a self-signed certificate: the local names for a port-forward, the host name
+/// `host`, and the names of kubewarm's Service in the operator's `namespace`.
 pub fn names(host: &str, namespace: &str) -> Vec<String> {
     let service = format!("kubewarm.{namespace}");
     let mut names: Vec<String> =
         ["localhost", "127.0.0.1", "::1", "kubewarm"].map(Into::into).into();
     names.extend([format!("{service}.svc"), format!("{service}.svc.cluster.local"), service]);
     let host = host.to_ascii_lowercase();
-    // The result omits a host name with characters that a certificate cannot contain, such as spaces.
+    // The result omits a host name with characters that a certificate cannot contain, such as
+    // spaces.
     let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if is_name && !host.is_empty() && !names.contains(&host) {
         names.push(host);
@@ -47,8 +48,8 @@ pub fn names(host: &str, namespace: &str) -> Vec<String> {
 }
 
 impl ServingCertificate {
-    /// Reads the certificate chain and the private key from these PEM files. kubewarm reads the files again when
-    /// they change.
+    /// Reads the certificate chain and the private key from these PEM files. kubewarm reads the
+    /// files again when they change.
     ///
     /// # Errors
     ///
@@ -80,27 +81,25 @@ impl ServingCertificate {
     }
 
     /// SHA-256 of the current certificate, in the format of `openssl x509 -fingerprint -sha256`.
-    #[must_use]
     pub fn fingerprint(&self) -> String {
         fingerprint(&self.0.contents())
     }
 
     /// The current certificate in DER.
-    #[must_use]
     pub fn der(&self) -> Option<CertificateDer<'static>> {
         self.0.contents().cert.first().cloned()
     }
 
-    /// The time at which the current certificate expires; `None` if the certificate cannot be parsed.
-    #[must_use]
+    /// The time at which the current certificate expires; `None` if the certificate cannot be
+    /// parsed.
     pub fn expiry(&self) -> Option<Timestamp> {
         let der = self.der()?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
         Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
     }
 
-    /// Reads the certificate files again if they have changed. If the files are invalid, kubewarm keeps the
-    /// previous certificate and logs one warning.
+    /// Reads the certificate files again if they have changed. If the files are invalid, kubewarm
+    /// keeps the previous certificate and logs one warning.
     pub fn refresh(&self) {
         if let Some(pair) = self.0.refresh() {
             let (file, sha256) = (self.0.file().display(), fingerprint(&pair));
@@ -108,8 +107,9 @@ impl ServingCertificate {
         }
     }
 
-    /// The TLS configuration of a server. Each handshake uses the current certificate. `protocols` are the ALPN
-    /// protocols, the preferred one first. If `clients` is given, the server requests client certificates.
+    /// The TLS configuration of a server. Each handshake uses the current certificate. `protocols`
+    /// are the ALPN protocols, the preferred one first. If `clients` is given, the server requests
+    /// client certificates.
     ///
     /// # Errors
     ///
@@ -122,8 +122,8 @@ impl ServingCertificate {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Self>::clone(self);
         let clients = clients.unwrap_or_else(WebPkiClientVerifier::no_client_auth);
         let mut provider = provider();
-        // kubewarm's server prefers AES-128, which needs a third less processor time than AES-256. Go servers, such
-        // as the API server, prefer AES-128 too, but Rust's TLS clients do not.
+        // kubewarm's server prefers AES-128, which needs a third less processor time than AES-256.
+        // Go servers, such as the API server, prefer AES-128 too, but Rust's TLS clients do not.
         provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
@@ -172,7 +172,8 @@ fn load(certificate: &Path, key: &Path) -> Result<Arc<CertifiedKey>, ServeError>
     pair(chain, key).map(Arc::new)
 }
 
-/// Returns a function for `map_err`. Its error names the file `path`, and `what`, the content that the file lacks.
+/// Returns a function for `map_err`. Its error names the file `path`, and `what`, the content that
+/// the file lacks.
 pub(crate) fn not_pem(path: &Path, what: &str) -> impl FnOnce(pem::Error) -> ServeError + use<> {
     ServeError::of(format!("{} holds no {what} in PEM", path.display()))
 }
@@ -221,8 +222,8 @@ mod tests {
         }
 
         fn write(&self, certificate: &str, key: &str) {
-            // Replaces the files, as the kubelet does with a mounted Secret. The files then have new inodes, which
-            // show the change even if the modification time is equal.
+            // Replaces the files, as the kubelet does with a mounted Secret. The files then have
+            // new inodes, which show the change even if the modification time is equal.
             for (path, text) in self.files().into_iter().zip([certificate, key]) {
                 let next = path.with_extension("next");
                 fs::write(&next, text).unwrap();
@@ -278,14 +279,14 @@ mod tests {
     fn a_broken_file_at_the_start_is_an_error_that_names_the_file() {
         let (first, key) = made("first");
         let (_, other) = made("other");
-        for (certificate, key, said) in [
+        for (certificate, key, reason) in [
             ("", &*key, "tls.crt holds no certificate"),
             (&*first, "", "tls.key holds no key"),
             (&*first, &*other, "cannot be used together"),
         ] {
             let folder = CertificateFolder::with(certificate, key);
             let error = folder.certificate().unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(reason), "{error}");
         }
         let nowhere = PathBuf::from("/nowhere/tls.crt");
         let error = ServingCertificate::of_files(nowhere.clone(), nowhere).unwrap_err().to_string();
@@ -294,26 +295,26 @@ mod tests {
 
     #[test]
     fn each_process_has_its_own_certificate_and_debug_output_hides_the_key() {
-        let [one, other] = [(); 2].map(|()| {
+        let [first, other] = [(); 2].map(|()| {
             ServingCertificate::self_signed(names("kubewarm-0", "kubewarm-system")).unwrap()
         });
-        assert_ne!(one.fingerprint(), other.fingerprint());
-        assert_eq!(one.fingerprint().len(), 32 * 3 - 1);
-        let shown = format!("{one:?}");
+        assert_ne!(first.fingerprint(), other.fingerprint());
+        assert_eq!(first.fingerprint().len(), 32 * 3 - 1);
+        let shown = format!("{first:?}");
         assert!(
-            shown.contains(&one.fingerprint()) && !shown.to_lowercase().contains("key"),
+            shown.contains(&first.fingerprint()) && !shown.to_lowercase().contains("key"),
             "{shown}"
         );
     }
 
     #[test]
     fn a_certificate_has_all_names_of_the_service_and_no_invalid_host_name() {
-        let found = names("kubewarm-7d9f-x2x", "ops");
+        let all = names("kubewarm-7d9f-x2x", "ops");
         for name in ["localhost", "kubewarm-7d9f-x2x", "kubewarm.ops", "kubewarm.ops.svc"] {
-            assert!(found.iter().any(|found| found == name), "{name} in {found:?}");
+            assert!(all.iter().any(|known| known == name), "{name} in {all:?}");
         }
         let without = names("Ünder score", "ops");
-        assert_eq!(without.len(), found.len() - 1);
+        assert_eq!(without.len(), all.len() - 1);
         assert!(ServingCertificate::self_signed(without).is_ok());
     }
 }

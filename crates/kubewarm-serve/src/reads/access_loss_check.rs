@@ -6,15 +6,15 @@ use kubewarm_cache::informer::InformerReport;
 pub(super) struct AccessLossCheck {
     /// The strictest `onAccessLost` policy of the profiles that serve reads from the informer.
     pub(super) policy: AccessLossPolicy,
-    /// How often the informer had lost its access when the request began. If this number changes, the request ends,
-    /// because the informer can have emptied its store in the meantime. With `None`, only the informer's present
-    /// access counts.
+    /// How often the informer had lost its access when the request began. If this number changes,
+    /// the request ends, because the informer can have emptied its store in the meantime. With
+    /// `None`, only the informer's present access counts.
     pub(super) losses: Option<u64>,
 }
 
 impl AccessLossCheck {
-    /// Whether the list or watch can read the informer's store now. `report` is `None` if the informer does not
-    /// exist.
+    /// Whether the list or watch can read the informer's store now. `report` is `None` if the
+    /// informer does not exist.
     pub(super) fn permit(&self, report: Option<&InformerReport>) -> bool {
         report.is_some_and(|report| {
             self.losses.is_none_or(|losses| losses == report.losses) && report.serves(self.policy)
@@ -27,7 +27,6 @@ mod tests {
     use super::*;
     use crate::reads::fixtures::report;
     use jiff::Timestamp;
-    use kubewarm_cache::informer::AccessLoss;
     use tokio::time::Instant;
 
     #[test]
@@ -39,8 +38,8 @@ mod tests {
             AccessLossCheck { policy, losses }.permit(Some(report))
         };
         assert!(has_more(&warm, rejects, Some(0)) && has_more(&warm, rejects, None));
-        let lost = Some(AccessLoss { at: now, time: Timestamp::UNIX_EPOCH });
-        let gone = InformerReport { lost, losses: 1, ..warm.clone() };
+        let lost_at = Some(Timestamp::UNIX_EPOCH);
+        let gone = InformerReport { lost_at, losses: 1, ..warm.clone() };
         assert!(!has_more(&gone, rejects, None) && has_more(&gone, serves_on, None));
         let back = InformerReport { losses: 1, ..warm };
         assert!(!has_more(&back, rejects, Some(0)) && !has_more(&back, serves_on, Some(0)));

@@ -1,5 +1,6 @@
-//! Translates the requirements of a request's field selector into tests of stored objects. A requirement can name a
-//! selectable field of the kind, or an index that a profile's target declares.
+//! Translates the requirements of a request's field selector into tests of stored objects. A
+//! requirement can name a selectable field of the kind, or an index that a profile's target
+//! declares.
 
 use super::{authorized_scope::AuthorizedScope, kind_info::KindInfo};
 use kubewarm_api::model::{
@@ -10,16 +11,16 @@ use kubewarm_wire::{ObjectRequest, StatusError};
 
 #[derive(Debug, Default)]
 pub(super) struct FieldFilter {
-    /// Tests of field values. Each test has the requirement from which kubewarm made the test, or `None` if the
-    /// requirement names an index that a profile declares.
+    /// Tests of field values. Each test has the requirement from which kubewarm made the test, or
+    /// `None` if the requirement names an index that a profile declares.
     tests: Vec<(Option<FieldRequirement>, BodyPredicate)>,
     /// The indexes that the field selector names and a profile declares.
     pub(super) indexes: Vec<IndexDefinition>,
 }
 
 impl FieldFilter {
-    /// Translates each requirement of the request's field selector into a test of a field. `index` returns the
-    /// field path of an index that a profile declares.
+    /// Translates each requirement of the request's field selector into a test of a field. `index`
+    /// returns the field path of an index that a profile declares.
     ///
     /// # Errors
     ///
@@ -69,7 +70,7 @@ impl FieldFilter {
     ) -> ObjectQuery {
         let comparisons = request.labels.comparisons().cloned().map(BodyPredicate::Label);
         ObjectQuery {
-            namespace: authorized_scope.namespace().map(|it| (**it).into()),
+            namespace: authorized_scope.namespace().map(|namespace| (**namespace).into()),
             name: authorized_scope.name().map(Into::into),
             labels: LabelSelector::new(request.labels.requirements().cloned()),
             tests: self.tests_beyond(key).cloned().chain(comparisons).collect(),
@@ -77,14 +78,20 @@ impl FieldFilter {
     }
 
     fn tests_beyond<'a>(&'a self, key: &'a InformerKey) -> impl Iterator<Item = &'a BodyPredicate> {
-        let is_met = |of: &FieldRequirement| key.fields.requirements().any(|has| has == of);
-        let tests = self.tests.iter().filter(move |(of, _)| !of.as_ref().is_some_and(is_met));
+        let is_met = |requirement: &FieldRequirement| {
+            key.fields.requirements().any(|has| has == requirement)
+        };
+        let tests = self
+            .tests
+            .iter()
+            .filter(move |(requirement, _)| !requirement.as_ref().is_some_and(is_met));
         tests.map(|(_, test)| test)
     }
 }
 
-/// The 400 for a field selector with an unsupported field. The message is the API server's message for that kind.
-/// With `--forward`, kubewarm sends such a request to the API server, which supports more fields.
+/// The 400 for a field selector with an unsupported field. The message is the API server's message
+/// for that kind. With `--forward`, kubewarm sends such a request to the API server, which supports
+/// more fields.
 fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     let failure = match (resource.group(), resource.resource()) {
         ("batch", "jobs") => {
@@ -104,8 +111,8 @@ fn unknown(resource: &Resource, kind: &KindInfo, field: &str) -> StatusError {
     failure.specific_to_cache()
 }
 
-/// Returns the path of `field` if the API server supports `field` in field selectors. Also returns the value with
-/// which the API server compares if an object lacks the field.
+/// Returns the path of `field` if the API server supports `field` in field selectors. Also returns
+/// the value that the API server assumes for an object without the field.
 fn served_field(
     resource: &Resource,
     kind: &KindInfo,
@@ -125,13 +132,13 @@ mod tests {
         fixtures::{authorized_scope, informer, kind, parse_request, report, serving_index},
         serving_index::ServingIndex,
     };
-    use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm};
+    use kubewarm_wire::{MetaVersion, ObjectPart, ResponseForm};
     use std::slice;
     use tokio::time::Instant;
 
     fn resource(group: &str, plural: &str) -> Resource {
-        let of = kubewarm_api::model::GroupResource::new(group, plural).unwrap();
-        Resource::new(of, "v1").unwrap()
+        let resource = kubewarm_api::model::GroupResource::new(group, plural).unwrap();
+        Resource::new(resource, "v1").unwrap()
     }
 
     /// The error message for the field selector `fields`; empty if kubewarm accepts the selector.
@@ -140,7 +147,7 @@ mod tests {
         request.resource = resource.clone();
         FieldFilter::resolve(&request, kind, |_| Ok(None))
             .err()
-            .map_or_else(String::new, |it| it.message().into())
+            .map_or_else(String::new, |failure| failure.message().into())
     }
 
     #[test]
@@ -206,8 +213,8 @@ mod tests {
         FieldPath::parse(text).unwrap()
     }
 
-    /// Translates the field selector `fields` of a request for pods in the namespace `a`. Returns the keys of the
-    /// informers that can answer this request.
+    /// Translates the field selector `fields` of a request for pods in the namespace `a`. Returns
+    /// the keys of the informers that can answer this request.
     fn answering(
         serving_index: &ServingIndex,
         fields: &str,
@@ -215,59 +222,61 @@ mod tests {
     ) -> Result<(FieldFilter, Vec<InformerKey>), StatusError> {
         let query = format!("fieldSelector={}", fields.replace('=', "%3D"));
         let (mut request, _) = parse_request("/api/v1/namespaces/a/pods", &query);
-        request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
+        request.form = ResponseForm::Object(ObjectPart::Metadata(MetaVersion::V1));
         let covering = CoveringInformers::find(serving_index, &request, None, "home")?;
         let fields = FieldFilter::resolve(&request, kind, |name| covering.index(name))?;
         let now = Instant::now();
         let candidates =
             covering.with_fields(kind, &fields)?.rank_warm(|_| Some(report(now)), now).0;
-        Ok((fields, candidates.into_iter().map(|it| it.key.clone()).collect()))
+        Ok((fields, candidates.into_iter().map(|candidate| candidate.key.clone()).collect()))
     }
 
     #[test]
     fn an_informer_serves_the_indexes_of_all_its_profiles() {
-        let (own, all) = (informer("a", "", ""), informer("all", "", ""));
+        let (in_a, all) = (informer("a", "", ""), informer("all", "", ""));
         let mut serving_index = serving_index("home", slice::from_ref(&all));
-        serving_index.add("a", &own);
+        serving_index.add("a", &in_a);
         serving_index.add("a", &all);
         serving_index.index("home", &all, "by-node", &path("spec.nodeName"));
-        serving_index.index("a", &own, "by-app", &path("metadata.labels.app"));
+        serving_index.index("a", &in_a, "by-app", &path("metadata.labels.app"));
         serving_index.index("a", &all, "by-tier", &path("metadata.labels.tier"));
         let built_in = kind("");
-        let of = |fields: &str| answering(&serving_index, fields, &built_in).map(|(_, keys)| keys);
-        assert_eq!(of("spec.nodeName=n").unwrap(), [own.clone(), all.clone()]);
-        assert_eq!(of("index.kubewarm.io/by-app=web").unwrap(), slice::from_ref(&own));
+        let keys_for =
+            |fields: &str| answering(&serving_index, fields, &built_in).map(|(_, keys)| keys);
+        assert_eq!(keys_for("spec.nodeName=n").unwrap(), [in_a.clone(), all.clone()]);
+        assert_eq!(keys_for("index.kubewarm.io/by-app=web").unwrap(), slice::from_ref(&in_a));
         assert_eq!(
-            of("index.kubewarm.io/by-node=n,index.kubewarm.io/by-tier!=1,spec.nodeName=n").unwrap(),
+            keys_for("index.kubewarm.io/by-node=n,index.kubewarm.io/by-tier!=1,spec.nodeName=n")
+                .unwrap(),
             slice::from_ref(&all)
         );
         for (fields, code) in [
             ("index.kubewarm.io/by-node=n,index.kubewarm.io/by-app=web", 421),
             ("index.kubewarm.io/by-none=x", 400),
         ] {
-            assert_eq!(of(fields).unwrap_err().code(), code, "{fields}");
+            assert_eq!(keys_for(fields).unwrap_err().code(), code, "{fields}");
         }
         assert_eq!(
-            of("index.kubewarm.io/by-none=x").unwrap_err().message(),
+            keys_for("index.kubewarm.io/by-none=x").unwrap_err().message(),
             "field label not supported: index.kubewarm.io/by-none"
         );
     }
 
     #[test]
     fn conflicting_indexes_of_one_name_are_rejected() {
-        let (own, all) = (informer("a", "", ""), informer("all", "", ""));
+        let (in_a, all) = (informer("a", "", ""), informer("all", "", ""));
         let mut serving_index = serving_index("home", slice::from_ref(&all));
-        serving_index.add("a", &own);
+        serving_index.add("a", &in_a);
         serving_index.add("b", &informer("b", "", ""));
         serving_index.index("home", &all, "by-app", &path("metadata.labels.app"));
         serving_index.index("b", &informer("b", "", ""), "by-app", &path("metadata.labels.tier"));
-        serving_index.index("a", &own, "by-app", &path("metadata.labels.app"));
+        serving_index.index("a", &in_a, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
         assert_eq!(
             answering(&serving_index, "index.kubewarm.io/by-app=x", &built_in).unwrap().1.len(),
             2
         );
-        serving_index.index("a", &own, "by-app", &path("metadata.labels.tier"));
+        serving_index.index("a", &in_a, "by-app", &path("metadata.labels.tier"));
         let refused =
             answering(&serving_index, "index.kubewarm.io/by-app=x", &built_in).unwrap_err();
         assert_eq!(refused.code(), 400);
@@ -283,16 +292,16 @@ mod tests {
         serving_index.index("a", &metadata, "by-owner", &path("metadata.ownerReferences[*].uid"));
         serving_index.index("a", &metadata, "by-app", &path("metadata.labels.app"));
         let built_in = kind("");
-        let of =
+        let count_for =
             |fields: &str| answering(&serving_index, fields, &built_in).map(|(_, keys)| keys.len());
         assert_eq!(
             (
-                of("index.kubewarm.io/by-owner=x").unwrap(),
-                of("index.kubewarm.io/by-app!=x").unwrap()
+                count_for("index.kubewarm.io/by-owner=x").unwrap(),
+                count_for("index.kubewarm.io/by-app!=x").unwrap()
             ),
             (1, 1)
         );
-        assert_eq!(of("index.kubewarm.io/by-node=n").unwrap_err().code(), 421);
+        assert_eq!(count_for("index.kubewarm.io/by-node=n").unwrap_err().code(), 421);
     }
 
     #[test]
@@ -300,10 +309,10 @@ mod tests {
         let three = informer("a", "", "size=3");
         let mut serving_index = serving_index("a", slice::from_ref(&three));
         serving_index.index("a", &three, "size", &path("spec.other"));
-        let of = |fields: &str| answering(&serving_index, fields, &kind("size"));
-        let (fields, keys) = of("size=3").unwrap();
+        let parse = |fields: &str| answering(&serving_index, fields, &kind("size"));
+        let (fields, keys) = parse("size=3").unwrap();
         assert_eq!((fields.indexes.len(), keys.len()), (0, 1));
-        let (fields, keys) = of("size=3,index.kubewarm.io/size=4").unwrap();
+        let (fields, keys) = parse("size=3,index.kubewarm.io/size=4").unwrap();
         assert_eq!((fields.indexes.len(), keys.len()), (1, 1));
     }
 

@@ -35,8 +35,8 @@ pub(super) fn core(plural: &str) -> Resource {
     Resource::new(GroupResource::new("", plural).unwrap(), "v1").unwrap()
 }
 
-/// The key of an informer of pods in `namespace`, or in all namespaces if `namespace` is `all`. `labels` and
-/// `fields` are selectors in the format of query parameters.
+/// The key of an informer of pods in `namespace`, or in all namespaces if `namespace` is `all`.
+/// `labels` and `fields` are selectors in the format of query parameters.
 pub(super) fn informer(namespace: &str, labels: &str, fields: &str) -> InformerKey {
     let query = |labels: &str, fields: &str| {
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -80,7 +80,7 @@ pub(super) fn declared(namespace: &str) -> ResolvedProfile {
 impl ServingIndex {
     pub(super) fn add(&mut self, namespace: &str, informer: &InformerKey) {
         self.by_resource.entry(informer.resource.clone()).or_default().push(ServingInformer {
-            declared: Arc::new(declared(namespace)),
+            resolved: Arc::new(declared(namespace)),
             key: informer.clone(),
             indexes: Vec::new(),
         });
@@ -95,16 +95,20 @@ impl ServingIndex {
         path: &FieldPath,
     ) {
         let all = self.by_resource.values_mut().flatten();
-        for it in
-            all.filter(|it| *it.declared.profile.namespace == *namespace && it.key == *informer)
-        {
-            it.indexes.push([IndexDefinition { name: name.into(), path: path.clone() }].into());
+        for serving in all.filter(|serving| {
+            *serving.resolved.profile.namespace == *namespace && serving.key == *informer
+        }) {
+            serving
+                .indexes
+                .push([IndexDefinition { name: name.into(), path: path.clone() }].into());
         }
     }
 
     pub(super) fn set_staleness(&mut self, informer: &InformerKey, bound: Duration) {
-        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *informer) {
-            Arc::make_mut(&mut it.declared).max_staleness = bound;
+        for serving in
+            self.by_resource.values_mut().flatten().filter(|serving| serving.key == *informer)
+        {
+            Arc::make_mut(&mut serving.resolved).max_staleness = bound;
         }
     }
 
@@ -115,15 +119,18 @@ impl ServingIndex {
         seconds: u64,
     ) {
         let cold_read_timeout = Duration::from_secs(seconds);
-        for it in self.by_resource.values_mut().flatten().filter(|it| it.key == *informer) {
-            Arc::make_mut(&mut it.declared).reads = ReadPolicy { consistency, cold_read_timeout };
+        for serving in
+            self.by_resource.values_mut().flatten().filter(|serving| serving.key == *informer)
+        {
+            Arc::make_mut(&mut serving.resolved).reads =
+                ReadPolicy { consistency, cold_read_timeout };
         }
     }
 
     pub(super) fn set_policy(&mut self, namespace: &str, policy: AccessLossPolicy) {
         let all = self.by_resource.values_mut().flatten();
-        all.filter(|it| *it.declared.profile.namespace == *namespace)
-            .for_each(|it| Arc::make_mut(&mut it.declared).on_access_lost = policy);
+        all.filter(|serving| *serving.resolved.profile.namespace == *namespace)
+            .for_each(|serving| Arc::make_mut(&mut serving.resolved).on_access_lost = policy);
     }
 }
 
@@ -132,7 +139,8 @@ pub(super) fn metrics() -> ReadMetrics {
     ReadMetrics::register(&prometheus::Registry::new()).unwrap()
 }
 
-/// The report of a warm informer. At `current_at`, kubewarm last confirmed that the informer's store is current.
+/// The report of a warm informer. At `current_at`, kubewarm last confirmed that the informer's
+/// store is current.
 pub(super) fn report(current_at: Instant) -> InformerReport {
     InformerReport {
         phase: InformerPhase::Watching,
@@ -142,8 +150,8 @@ pub(super) fn report(current_at: Instant) -> InformerReport {
     }
 }
 
-/// The description of the kind Pod. Its `CustomResourceDefinition` declares the selectable field `field`. If
-/// `field` is empty, the kind has no `CustomResourceDefinition`.
+/// The description of the kind Pod. Its `CustomResourceDefinition` declares the selectable field
+/// `field`. If `field` is empty, the kind has no `CustomResourceDefinition`.
 pub(super) fn kind(field: &str) -> KindInfo {
     let definition = FieldPath::parse(field).ok().map(|path| {
         let fields = [("v1".into(), [(field.into(), path)].into())].into();

@@ -1,4 +1,5 @@
-//! Looks up kinds in discovery, and looks up custom resources in their `CustomResourceDefinition`s too.
+//! Looks up kinds in discovery, and looks up custom resources in their `CustomResourceDefinition`s
+//! too.
 
 use super::kind_info::KindInfo;
 use futures::future::{BoxFuture, FutureExt as _};
@@ -11,14 +12,15 @@ use kubewarm_client::{
     CacheEntry, CrdInfo, ExpiringCache, ServedResources, fetch_crd, is_builtin_group,
 };
 use parking_lot::Mutex;
-use std::{collections::BTreeSet, fmt, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
-/// How long kubewarm uses a fetched `CustomResourceDefinition` before it fetches the definition again. For the same
-/// time, kubewarm caches that a kind has no definition, or that the API server forbids the fetch.
+/// How long kubewarm uses a fetched `CustomResourceDefinition` before it fetches the definition
+/// again. For the same time, kubewarm caches that a kind has no `CustomResourceDefinition`, or that
+/// the API server forbids the fetch.
 const TTL: Duration = Duration::from_mins(1);
-/// For this time after `TTL`, reads still use an expired `CustomResourceDefinition` while kubewarm fetches the
-/// definition again. After this time, reads wait for the fetch.
+/// For this time after `TTL`, reads still use an expired `CustomResourceDefinition` while kubewarm
+/// fetches the definition again. After this time, reads wait for the fetch.
 const MAX_STALE: Duration = Duration::from_mins(5);
 /// The maximum number of cached definitions.
 const MAX_CACHED: u64 = 1_024;
@@ -34,32 +36,33 @@ type CrdCache = ExpiringCache<GroupResource, Option<Arc<CrdInfo>>>;
 pub struct KindResolver {
     fetch_crd_of: CrdFetcher,
     served: watch::Receiver<Option<Arc<ServedResources>>>,
-    /// The groups of `--serve-aggregated-groups`.
+    /// The API groups of `--serve-aggregated-groups`, whose kinds kubewarm serves without a
+    /// `CustomResourceDefinition`.
     aggregated: BTreeSet<String>,
-    /// The runtime that fetches `CustomResourceDefinition`s. A fetch can take longer than the threads of the read
-    /// API's server exist.
+    /// The runtime that fetches `CustomResourceDefinition`s. Several requests can share a fetch, so
+    /// it must continue when the server thread of the first request ends.
     runtime: Handle,
-    /// Cached `CustomResourceDefinition`s, with the discovery snapshot from which kubewarm looked them up. When
-    /// discovery has a new snapshot, an empty cache replaces this cache.
+    /// Cached `CustomResourceDefinition`s, with the discovery snapshot from which kubewarm looked
+    /// them up. When discovery has a new snapshot, an empty cache replaces this cache.
     definitions: Mutex<Option<(Arc<ServedResources>, CrdCache)>>,
     /// The definition of the CacheProfile kind itself.
-    own: Option<Arc<CrdInfo>>,
+    own_definition: Option<Arc<CrdInfo>>,
 }
 
 impl KindResolver {
-    /// Creates a resolver that looks up kinds in the latest discovery snapshot of `served`. The resolver fetches
-    /// `CustomResourceDefinition`s with `client` on `runtime`. kubewarm serves kinds of the API groups `aggregated`
-    /// although these kinds have no `CustomResourceDefinition`.
-    #[must_use]
+    /// Creates a resolver that looks up kinds in the latest discovery snapshot of `served`. The
+    /// resolver fetches `CustomResourceDefinition`s with `client` on `runtime`. kubewarm serves
+    /// kinds of the API groups `aggregated` although these kinds have no
+    /// `CustomResourceDefinition`.
     pub fn new(
         client: Client,
         served: watch::Receiver<Option<Arc<ServedResources>>>,
         aggregated: &[String],
         runtime: Handle,
     ) -> Self {
-        let fetch_crd_of: CrdFetcher = Arc::new(move |of| {
+        let fetch_crd_of: CrdFetcher = Arc::new(move |resource| {
             let client = client.clone();
-            async move { fetch_crd(&client, &of).await }.boxed()
+            async move { fetch_crd(&client, &resource).await }.boxed()
         });
         Self::with_fetcher(fetch_crd_of, served, aggregated, runtime)
     }
@@ -71,16 +74,19 @@ impl KindResolver {
         runtime: Handle,
     ) -> Self {
         let aggregated = aggregated.iter().cloned().collect();
-        let (definitions, own) = (Mutex::default(), own_definition());
-        Self { fetch_crd_of, served, aggregated, runtime, definitions, own }
+        let (definitions, own_definition) = (Mutex::default(), own_definition());
+        Self { fetch_crd_of, served, aggregated, runtime, definitions, own_definition }
     }
 
-    /// Returns the description of a kind. `None` if discovery does not list the kind. Also `None` if the kind
-    /// belongs to an aggregated API, because such an API can hide objects from some callers.
+    /// Returns the description of a kind. `None` if discovery does not list the kind, or if
+    /// kubewarm must not serve the kind: an aggregated API can hide objects from some callers.
+    /// kubewarm recognizes kinds of aggregated APIs because they have no
+    /// `CustomResourceDefinition`.
     ///
     /// # Errors
     ///
-    /// [`RequestFault`] if discovery is not complete yet, or kubewarm cannot fetch the `CustomResourceDefinition`.
+    /// [`RequestFault`] if discovery is not complete yet, or kubewarm cannot fetch the
+    /// `CustomResourceDefinition`.
     pub(super) async fn resolve(
         &self,
         resource: &Resource,
@@ -91,18 +97,21 @@ impl KindResolver {
             group if is_builtin_group(group) => {
                 return Ok(Some(KindInfo { document, definition: None }));
             }
-            // kubewarm contains the `CustomResourceDefinition` of its own kind CacheProfile, so it needs no
-            // permission to fetch this definition.
-            v1alpha1::GROUP => self.own.clone(),
+            // kubewarm contains the `CustomResourceDefinition` of its own kind CacheProfile, so it
+            // needs no permission to fetch this definition.
+            v1alpha1::GROUP => self.own_definition.clone(),
             _ => self.definition(resource, &definitions).await?,
         };
-        // An aggregated API server can serve another version of a kind that has a CRD.
-        let definition = definition.filter(|it| it.fields.contains_key(resource.version()));
+        // A definition without this version does not describe the kind: an aggregated API server
+        // can serve a further version of a kind that has a `CustomResourceDefinition`.
+        let definition =
+            definition.filter(|definition| definition.fields.contains_key(resource.version()));
         let is_served = definition.is_some() || self.aggregated.contains(resource.group());
         Ok(is_served.then_some(KindInfo { document, definition }))
     }
 
-    /// Returns the resources in `declared` that the API server serves, in the order of the API server's discovery.
+    /// Returns the resources in `declared` that the API server serves, in the order of the API
+    /// server's discovery.
     ///
     /// # Errors
     ///
@@ -112,58 +121,59 @@ impl KindResolver {
         declared: &BTreeSet<&Resource>,
     ) -> Result<Vec<Resource>, RequestFault> {
         let (served, _) = self.now()?;
-        let all = served.resources().map(|it| &it.resource);
-        Ok(all.filter(|it| declared.contains(it)).cloned().collect())
+        let all = served.resources().map(|info| &info.resource);
+        Ok(all.filter(|resource| declared.contains(resource)).cloned().collect())
     }
 
     fn now(&self) -> Result<(Arc<ServedResources>, CrdCache), RequestFault> {
-        let mut held = self.definitions.lock();
+        let mut cached = self.definitions.lock();
         let unknown =
             || RequestFault::new(FaultReason::Unreachable, "discovery has not answered yet");
         let served = self.served.borrow().clone().ok_or_else(unknown)?;
-        if let Some((of, definitions)) = &*held
-            && Arc::ptr_eq(of, &served)
+        if let Some((snapshot, definitions)) = &*cached
+            && Arc::ptr_eq(snapshot, &served)
         {
             return Ok((served, definitions.clone()));
         }
         let definitions = CrdCache::new(MAX_CACHED, TTL);
-        *held = Some((Arc::clone(&served), definitions.clone()));
+        *cached = Some((Arc::clone(&served), definitions.clone()));
         Ok((served, definitions))
     }
 
-    /// Returns a kind's `CustomResourceDefinition` from the cache, or fetches it. If the cached definition has
-    /// expired, kubewarm fetches it again, and reads use the expired definition for up to `MAX_STALE`.
+    /// Returns a kind's `CustomResourceDefinition` from the cache, or fetches it. If the cached
+    /// definition has expired, kubewarm fetches it again, and reads use the expired definition for
+    /// up to `MAX_STALE`.
     async fn definition(
         &self,
         resource: &Resource,
         definitions: &CrdCache,
     ) -> Result<Option<Arc<CrdInfo>>, RequestFault> {
-        let of = resource.group_resource();
-        let known = definitions.get_stale(of);
+        let key = resource.group_resource();
+        let known = definitions.get_stale(key);
         let last = known.clone();
         let fetch = || fetch(Arc::clone(&self.fetch_crd_of), resource.clone(), last);
-        let fetching = definitions.get_or_fetch(&self.runtime, of.clone(), None, fetch);
+        let fetching = definitions.get_or_fetch(&self.runtime, key.clone(), None, fetch);
         let mut fetching = pin!(fetching);
-        let found = match fetching.as_mut().now_or_never() {
-            Some(found) => found?,
-            None => match known.filter(|it| it.requested_at.elapsed() < TTL + MAX_STALE) {
+        let entry = match fetching.as_mut().now_or_never() {
+            Some(result) => result?,
+            None => match known.filter(|entry| entry.requested_at.elapsed() < TTL + MAX_STALE) {
                 Some(known) => known,
                 None => fetching.await?,
             },
         };
-        Ok(found.value)
+        Ok(entry.value)
     }
 }
 
-/// Fetches a kind's `CustomResourceDefinition`. If the API server forbids the fetch, returns `None`. If the fetch
-/// fails for a different reason, returns `last`, the expired definition.
+/// Fetches a kind's `CustomResourceDefinition`. If the API server forbids the fetch, returns
+/// `None`. If the fetch fails for a different reason, returns `last`, the expired definition.
 async fn fetch(
     fetch_crd_of: CrdFetcher,
     resource: Resource,
     last: Option<CacheEntry<Option<Arc<CrdInfo>>>>,
 ) -> Result<Option<Arc<CrdInfo>>, RequestFault> {
     match fetch_crd_of(resource.group_resource().clone()).await {
-        Ok(found) => Ok(found.map(Arc::new)),
+        Ok(definition) => Ok(definition.map(Arc::new)),
         Err(fault) if fault.reason() == FaultReason::Forbidden => {
             tracing::warn!(
                 %resource, %fault, "kubewarm may not read the CustomResourceDefinition, so it treats the kind as \
@@ -171,22 +181,16 @@ async fn fetch(
             );
             Ok(None)
         }
-        Err(fault) => last.map(|it| it.value).ok_or(fault),
+        Err(fault) => last.map(|entry| entry.value).ok_or(fault),
     }
 }
 
-/// The `CustomResourceDefinition` of the kind CacheProfile. kubewarm builds the definition from constants, so
-/// `None` cannot occur.
+/// The `CustomResourceDefinition` of the kind CacheProfile. kubewarm builds the definition from
+/// constants, so `None` cannot occur.
 fn own_definition() -> Option<Arc<CrdInfo>> {
     let applied = serde_json::to_value(CacheProfile::crd()).ok()?;
-    let of = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
-    CrdInfo::of(applied, &of).map(Arc::new)
-}
-
-impl fmt::Debug for KindResolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KindResolver").field("aggregated", &self.aggregated).finish_non_exhaustive()
-    }
+    let resource = GroupResource::new(v1alpha1::GROUP, "cacheprofiles").ok()?;
+    CrdInfo::of(applied, &resource).map(Arc::new)
 }
 
 #[cfg(test)]
@@ -202,8 +206,8 @@ mod tests {
     /// Looks up the resource `cacheprofiles` of the API group `group`. The fake API server has no
     /// `CustomResourceDefinition` of the resource.
     async fn served(group: &str, aggregated: &[&str]) -> Option<KindInfo> {
-        let of = GroupResource::new(group, "cacheprofiles").unwrap();
-        let resource = Resource::new(of, "v1alpha1").unwrap();
+        let resource_name = GroupResource::new(group, "cacheprofiles").unwrap();
+        let resource = Resource::new(resource_name, "v1alpha1").unwrap();
         let snapshot = ServedResources::with_resource(&resource, "CacheProfile");
         let (_discovery, now) = watch::channel(Some(Arc::new(snapshot)));
         let fetch_crd_of: CrdFetcher = Arc::new(|_| ready(Ok(None)).boxed());
@@ -212,8 +216,8 @@ mod tests {
         kinds.resolve(&resource).await.unwrap()
     }
 
-    /// Looks up the `CustomResourceDefinition` of one resource in a fake API server. A test can change the server's
-    /// response and its delay, and read the number of requests.
+    /// Looks up the `CustomResourceDefinition` of one resource in a fake API server. A test can
+    /// change the server's response and its delay, and read the number of requests.
     struct Resolution {
         kinds: KindResolver,
         resource: Resource,
@@ -260,17 +264,19 @@ mod tests {
             ))));
         }
 
-        /// Returns whether the lookup found the `CustomResourceDefinition`, how long the lookup took, and the
-        /// number of requests to the fake API server so far.
+        /// Returns whether the lookup found the `CustomResourceDefinition`, how long the lookup
+        /// took, and the number of requests to the fake API server so far.
         async fn resolve(&self) -> (Result<bool, FaultReason>, Duration, usize) {
             let began = Instant::now();
-            let found = self.kinds.resolve(&self.resource).await;
-            let found = found.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
-            let found = found.map_err(|fault| fault.reason());
+            let kind = self.kinds.resolve(&self.resource).await;
+            let is_widgets =
+                kind.map(|kind| kind.is_some_and(|kind| *kind.list_kind() == *"Widgets"));
+            let result = is_widgets.map_err(|fault| fault.reason());
             let took = began.elapsed();
-            // A spawned task fetches the expired definition again. The yield lets this task send its request.
+            // A spawned task fetches the expired definition again. The yield lets this task send
+            // its request.
             yield_now().await;
-            (found, took, self.times.load(Ordering::Relaxed))
+            (result, took, self.times.load(Ordering::Relaxed))
         }
     }
 
@@ -278,8 +284,8 @@ mod tests {
     async fn one_request_serves_all_and_a_refresh_delays_no_reader() {
         let request = Resolution::new();
         let second = Duration::from_secs(1);
-        for found in join_all((0..50).map(|_| request.resolve())).await {
-            assert_eq!(found, (Ok(true), second, 1));
+        for result in join_all((0..50).map(|_| request.resolve())).await {
+            assert_eq!(result, (Ok(true), second, 1));
         }
         advance(TTL).await;
         *request.answers.lock() = Err(RequestFault::new(FaultReason::Unreachable, "away"));
@@ -341,13 +347,13 @@ mod tests {
         *request.answers.lock() = Ok(None);
         for (first, times) in [(second, 5), (3 * second, 7)] {
             *request.delay.lock() = first;
-            let (found, ()) = tokio::join!(request.resolve(), async {
+            let (result, ()) = tokio::join!(request.resolve(), async {
                 sleep(second / 2).await;
                 *request.delay.lock() = second;
                 request.discover();
                 assert_eq!(request.resolve().await, (Ok(false), second, times));
             });
-            assert_eq!(found.0, Ok(false));
+            assert_eq!(result.0, Ok(false));
             let again = request.resolve().await;
             assert_eq!(again, (Ok(false), Duration::ZERO, times), "the newer snapshot is in use");
             request.discover();
@@ -358,10 +364,10 @@ mod tests {
     async fn kinds_of_aggregated_apis_are_served_only_in_named_groups() {
         assert!(served("metrics.x", &[]).await.is_none());
         assert!(served("metrics.x", &["x", "other.x", "metrics.x.y"]).await.is_none());
-        let named = served("metrics.x", &["other.x", "metrics.x"]).await.unwrap();
-        assert!(named.definition.is_none() && *named.list_kind() == *"CacheProfileList");
-        let own = served(v1alpha1::GROUP, &[v1alpha1::GROUP]).await.unwrap();
-        assert!(own.definition.is_some(), "the built-in definition has priority");
-        assert_eq!(&*own.list_kind(), "CacheProfileList");
+        let aggregated = served("metrics.x", &["other.x", "metrics.x"]).await.unwrap();
+        assert!(aggregated.definition.is_none() && *aggregated.list_kind() == *"CacheProfileList");
+        let built_in = served(v1alpha1::GROUP, &[v1alpha1::GROUP]).await.unwrap();
+        assert!(built_in.definition.is_some(), "the built-in definition has priority");
+        assert_eq!(&*built_in.list_kind(), "CacheProfileList");
     }
 }

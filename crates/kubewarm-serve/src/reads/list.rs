@@ -1,4 +1,5 @@
-//! Answers list requests: selects objects from a store at one resource version, and splits a list into pages.
+//! Answers list requests: selects objects from a store at one resource version, and splits a list
+//! into pages.
 
 use super::{
     ListEncoder, ReadBody, ReadResponse, ReadService, authorized_scope::AuthorizedScope,
@@ -8,7 +9,7 @@ use super::{
 use kubewarm_api::model::{InformerScope, ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, ScanBudget, StoreReader};
 use kubewarm_wire::{
-    MediaType, ObjectForm, ObjectRequest, ResponseForm, ResponseFormat, StatusError, VersionMatch,
+    MediaType, ObjectPart, ObjectRequest, ResponseForm, ResponseFormat, StatusError, VersionMatch,
     encode_continue_token,
     protobuf::{item_length, metadata_field},
 };
@@ -22,8 +23,9 @@ impl ReadService {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
         let query = route.query(candidate);
-        // A continue token needs a numeric resource version. If the store's resource version is not a number,
-        // kubewarm returns the complete list. Clients treat a page without a token as the last page.
+        // A continue token needs a numeric resource version. If the store's resource version is not
+        // a number, kubewarm returns the complete list. Clients treat a page without a token as the
+        // last page.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
         let limit = request.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
@@ -40,7 +42,8 @@ impl ReadService {
         self.record_seen(route, &version);
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
-        // As at the API server, the list of one name has no further page. A token would show that other objects exist.
+        // As at the API server, the list of one name has no further page. A token would show that
+        // other objects exist.
         let is_of_name = query.name.is_some()
             && (query.namespace.is_some() || candidate.key.scope == InformerScope::Cluster);
         let has_more = is_full && !is_of_name && selected.has_more();
@@ -78,8 +81,8 @@ impl ReadService {
     }
 }
 
-/// Selects the objects of one page, from the store's current state or from its state at an earlier resource
-/// version.
+/// Selects the objects of one page, from the store's current state or from its state at an earlier
+/// resource version.
 fn select_page(
     request: &ObjectRequest,
     candidate: &CandidateInformer<'_>,
@@ -100,7 +103,8 @@ fn select_page(
         }
     };
     let known = if candidate.key.has_secrets() {
-        Some(reader.select(query, after, limit)).filter(|it| it.version() == Some(version))
+        Some(reader.select(query, after, limit))
+            .filter(|selection| selection.version() == Some(version))
     } else {
         reader.select_at(version, query, after, limit)
     };
@@ -114,8 +118,8 @@ fn select_page(
     })
 }
 
-/// Whether the store can answer a request for exactly the resource version `version`. A store of complete Secrets
-/// serves only its current version.
+/// Whether the store can answer a request for exactly the resource version `version`. A store of
+/// complete Secrets serves only its current version.
 pub(super) fn remembers(
     candidate: &CandidateInformer<'_>,
     reader: &StoreReader,
@@ -127,8 +131,8 @@ pub(super) fn remembers(
     reader.remembers(version)
 }
 
-/// Removes the objects that the request's selectors exclude. Yields to other tasks of the thread after each 1 MiB
-/// of decompressed objects.
+/// Removes the objects that the request's selectors exclude. Yields to other tasks of the thread
+/// after each 1 MiB of decompressed objects, so that a large list does not delay other requests.
 pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
     while selected.filter_next() {
         tokio::task::yield_now().await;
@@ -136,16 +140,18 @@ pub(super) async fn pick(mut selected: ObjectSnapshot) -> ObjectSnapshot {
     selected
 }
 
-/// Returns the length of all items of a list in protobuf, which the list has before its first item. Yields to other
-/// tasks of the thread after each 1 MiB of objects.
+/// Returns the total length of all items of a list in protobuf, because the encoded list contains
+/// this length before its first item. Yields to other tasks of the thread after each 1 MiB of
+/// objects.
 ///
 /// # Cost
 ///
-/// About 50 ns for each complete object. Only for lists of metadata, each object is decompressed once more.
+/// About 50 ns for each complete object. Only for lists of metadata, each object is decompressed
+/// once more.
 async fn items_length(
     selected: &ObjectSnapshot,
     authorized_scope: &AuthorizedScope,
-    form: ObjectForm,
+    form: ObjectPart,
 ) -> usize {
     let (mut length, mut next) = (0, 0);
     let mut scan_budget = ScanBudget::default();
@@ -158,11 +164,12 @@ async fn items_length(
             if scan_budget.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         next = match form {
-            // The bytes count although nothing decompresses them, because a yield for each 1 MiB costs little.
-            ObjectForm::Full => selected.visit_lengths_from(next, |namespace, name, bytes| {
+            // Here kubewarm decompresses no object, but counts the stored bytes as if it did: a
+            // yield for each 1 MiB costs little.
+            ObjectPart::Full => selected.visit_lengths_from(next, |namespace, name, bytes| {
                 take(namespace, name, item_length(bytes), bytes)
             }),
-            ObjectForm::Metadata(_) => selected.visit_from(next, |seen| {
+            ObjectPart::Metadata(_) => selected.visit_from(next, |seen| {
                 let item = item_length(metadata_field(seen.body.bytes).len());
                 take(seen.namespace, seen.name, item, seen.body.bytes.len())
             }),

@@ -1,8 +1,9 @@
 //! Answers gets, lists and watches from the stores of informers.
 //!
-//! A request has passed an access review before it reaches this module. The module fetches no objects from the API
-//! server, only `CustomResourceDefinition`s (`kind_resolver.rs`). If no profile keeps the requested objects warm,
-//! the client gets 421. Clients cannot mistake a 421 for a deleted object or an empty list.
+//! A request has passed an access review before it reaches this module. The module fetches no
+//! objects from the API server, only `CustomResourceDefinition`s (`kind_resolver.rs`). If no
+//! profile keeps the requested objects warm, the client gets 421. Clients cannot mistake a 421 for
+//! a deleted object or an empty list.
 
 mod access_loss_check;
 mod authorized_scope;
@@ -10,6 +11,7 @@ mod covering_informers;
 mod field_filter;
 #[cfg(test)]
 mod fixtures;
+mod item_position;
 mod kind_info;
 mod kind_resolver;
 mod list;
@@ -44,18 +46,19 @@ use kubewarm_api::model::{
     ObjectKey, ProfileRef, RequestFault, Resource, ResourceInfo, ResourceVersion,
 };
 use kubewarm_cache::{
-    informer::{ChangeNotifier, FreshnessChecker, InformerMetrics, InformerReports},
+    informer::{ChangeNotifier, FreshnessChecker, InformerHandles, InformerMetrics},
     store::{StoreCatalog, StoredObject},
 };
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, WriteTarget};
-use std::{fmt, hash::Hash, slice, sync::Arc, time::Duration};
+use std::{hash::Hash, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// The `Retry-After` of errors about a store that is not warm or not current, in seconds. An informer's first list
-/// or a freshness check takes about this long.
+/// The `Retry-After`, in seconds, of errors about a store that is not warm or not current. An
+/// informer's first list or a freshness check takes about this long.
 const RETRY_AFTER_SECONDS: u64 = 2;
-/// The interval at which kubewarm clears the cache of store changes that all client watches share.
+/// The interval at which kubewarm clears the cache of decompressed store changes that all client
+/// watches share.
 const SHARED_PERIOD: Duration = Duration::from_secs(15);
 
 /// The parts of the operator that [`ReadService`] uses.
@@ -63,7 +66,7 @@ pub struct ReadDependencies {
     /// The stores of all informers.
     pub catalog: StoreCatalog,
     /// The state of each informer.
-    pub reports: InformerReports,
+    pub reports: InformerHandles,
     /// Wakes waiting gets, lists and watches when the state of an informer changes.
     pub changes: ChangeNotifier,
     /// Runs freshness checks.
@@ -72,8 +75,8 @@ pub struct ReadDependencies {
     pub informer_metrics: Arc<InformerMetrics>,
     /// Records how long reads wait.
     pub metrics: ReadMetrics,
-    /// Returns the informers from which profiles serve gets, lists and watches. `None` until kubewarm has listed
-    /// the profiles. kubewarm calls this function for every request.
+    /// Returns the informers from which profiles serve gets, lists and watches. `None` until
+    /// kubewarm has listed the profiles. kubewarm calls this function for every request.
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
     /// Looks up the kind of a request, because field selectors and tables depend on the kind.
     pub kinds: KindResolver,
@@ -91,8 +94,8 @@ pub struct ReadService {
 }
 
 impl ReadService {
-    /// Creates the service that answers gets, lists and watches. At first no read waits for a forwarded write.
-    #[must_use]
+    /// Creates the service that answers gets, lists and watches. It knows no forwarded writes yet,
+    /// so the first reads do not wait until a store contains one.
     pub fn new(dependencies: ReadDependencies) -> Self {
         Self {
             dependencies,
@@ -102,16 +105,19 @@ impl ReadService {
         }
     }
 
-    /// Records the resource version `version` that the API server returned for a forwarded write. For a minute,
-    /// reads of the same resource and namespace wait up to 6 s until a store reaches this version. Two kinds of
-    /// reads do not wait: reads with their own `resourceVersion`, and reads with the consistency `Eventual`.
+    /// Records the resource version `version` that the API server returned for a forwarded write.
+    /// For a minute, reads of the same resource and namespace wait up to 6 s until a store reaches
+    /// this version. Two kinds of reads do not wait: reads with their own `resourceVersion`, and
+    /// reads with the consistency `Eventual`.
     pub fn record_write(&self, written: WriteTarget, version: &ResourceVersion) {
         self.written_versions.record(written, version, Instant::now());
     }
 
-    /// Answers a get or a list. If `profile` is given, only informers of that profile answer. `caller` identifies the
-    /// client's user: without a freshness check, no store answers that is older than the user's last reads of the kind
-    /// and namespace. `can_forward` is whether the API server can answer instead.
+    /// Answers a get or a list. If `profile` is given, only informers of that profile answer.
+    /// `can_forward` is whether the API server can answer instead.
+    ///
+    /// `caller` identifies the client's user: a store that is older than what this user last read
+    /// of the kind and namespace answers only after a freshness check.
     ///
     /// # Errors
     ///
@@ -119,15 +125,17 @@ impl ReadService {
     ///
     /// - 421: no profile keeps the objects warm
     /// - 429: no informer with the objects is warm yet
+    /// - 503: all informers with the objects lack permission to list or watch
     /// - 500: the store lacks a requested object, because kubewarm cannot read it
     /// - 504: kubewarm cannot confirm that the store is current
     ///
     /// # Cost
     ///
-    /// If no informer is warm, waits as long as the profiles permit. Waits up to 6 s until a store reaches the
-    /// requested resource version. Waits up to 6 s for a freshness check, which concurrent reads share. With
-    /// `can_forward`, a `Strict` read or a read with `resourceVersion` waits only 25 ms. Then it fails with an error
-    /// that is specific to kubewarm, so that the server forwards it.
+    /// If no informer is warm, waits as long as the profiles permit. Waits up to 6 s until a store
+    /// reaches the requested resource version, or for a freshness check, which concurrent reads
+    /// share. With `can_forward`, some reads wait only 25 ms, such as `Strict` reads and most reads
+    /// with `resourceVersion`. Then they fail with an error that is specific to kubewarm, so that
+    /// the server forwards them.
     pub async fn read(
         &self,
         request: &ObjectRequest,
@@ -152,8 +160,8 @@ impl ReadService {
         self.dependencies.informer_metrics.for_resource(resource).observe_staleness(age);
     }
 
-    /// Returns the kinds that kubewarm serves, in the order of the API server's discovery. If `profile` is given,
-    /// returns only the kinds of this profile.
+    /// Returns the kinds that kubewarm serves, in the order of the API server's discovery. If
+    /// `profile` is given, returns only the kinds of this profile.
     ///
     /// # Errors
     ///
@@ -193,22 +201,24 @@ impl ReadService {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
         let key = candidate.authorized_scope.key();
-        let (found, version) = reader.get_at(&key);
+        let (object, version) = reader.get_at(&key);
         let version = self.confirm(route, candidate, version.as_ref())?;
         self.record_seen(route, &version);
-        let found = found.map_err(|_damaged| StatusError::from(DamagedObjectError))?;
+        let object = object.map_err(|_damaged| StatusError::from(DamagedObjectError))?;
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
-        if found.is_none() {
-            // The object was created after the lookup, or became decodable. A further attempt finds it.
+        if object.is_none() {
+            // The first lookup did not find the object, but the store has it now: someone created
+            // the object meanwhile, or kubewarm could decode a later state of it. A further attempt
+            // finds it.
             if reader.contains(&key.namespace, &key.name) {
                 return Err(ReadAttemptError::Disturbed);
             }
             self.check_complete(route, candidate)?;
         }
-        let (candidate, object) = match found {
+        let (candidate, object) = match object {
             Some(object) => (candidate, object),
-            // kubewarm returns 404 only if it has confirmed that the store is current. Otherwise kubewarm looks up
-            // the object in another informer's store.
+            // kubewarm returns 404 only if it has confirmed that the store is current. Otherwise
+            // kubewarm looks up the object in another informer's store.
             None if route.is_current(candidate) => return Err(not_found().into()),
             None => match self.find_in_current_store(route, &key) {
                 Some((_, None)) => return Err(not_found().into()),
@@ -233,24 +243,25 @@ impl ReadService {
         Ok(ReadResponse::new(body, format.media_type, candidate, route))
     }
 
-    /// Looks up the object `key` in the store of the best informer that is readable and whose store is current.
-    /// Returns `None` if there is no such informer.
+    /// Looks up the object `key` in the store of the best informer that is readable and whose store
+    /// is current. Returns `None` if there is no such informer.
     fn find_in_current_store<'r>(
         &self,
         route: &'r ReadCandidates<'_>,
         key: &ObjectKey,
     ) -> Option<(&'r CandidateInformer<'r>, Option<StoredObject>)> {
-        let is_current = |it: &&CandidateInformer<'_>| route.is_current(it);
+        let is_current = |candidate: &&CandidateInformer<'_>| route.is_current(candidate);
         route.candidates.iter().filter(is_current).find_map(|candidate| {
-            // A damaged object proves nothing, so the next store answers.
-            let found = self.dependencies.catalog.reader(candidate.key)?.get_at(key).0.ok()?;
+            // A damaged object does not show whether the object exists now, so kubewarm reads the
+            // next store.
+            let object = self.dependencies.catalog.reader(candidate.key)?.get_at(key).0.ok()?;
             let is_complete = self.check_complete(route, candidate).is_ok();
-            (is_complete && self.is_undisturbed(candidate)).then_some((candidate, found))
+            (is_complete && self.is_undisturbed(candidate)).then_some((candidate, object))
         })
     }
 
-    /// Every 15 s, clears the cache of store changes that all client watches share, until `stop` is cancelled. If a
-    /// watch still needs a change, kubewarm decompresses this change again.
+    /// Every 15 s, clears the cache of store changes that all client watches share, until `stop` is
+    /// cancelled. If a watch still needs a change, kubewarm decompresses this change again.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
             loop {
@@ -265,20 +276,4 @@ impl ReadService {
 fn unresolved(fault: &RequestFault) -> StatusError {
     tracing::debug!(%fault, "cannot look up a kind");
     StatusError::unavailable("the kind cannot be looked up at the API server; try again", 1)
-}
-
-impl fmt::Debug for ReadDependencies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadDependencies")
-            .field("operator_namespace", &self.operator_namespace)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ReadService {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadService")
-            .field("operator_namespace", &self.dependencies.operator_namespace)
-            .finish_non_exhaustive()
-    }
 }

@@ -7,7 +7,7 @@ use super::{
     kind_info::KindInfo,
     list::remembers,
     recent_versions::{CallerHash, SeenRead, WrittenVersion},
-    retry::ReadAttemptError,
+    retry::{ColdCause, FreshnessWait, ReadAttemptError, VersionWait},
 };
 use kubewarm_api::model::{GroupResource, InformerKey, ReadConsistency, ResourceVersion};
 use kubewarm_cache::{
@@ -18,8 +18,9 @@ use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
 use std::{slice, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long a read waits for the event of a forwarded write. After this time, a freshness check shows whether the store
-/// contains the write: after an etcd restore, no event brings the write's version.
+/// How long a read waits until the watch event of a forwarded write reaches a store. After this
+/// time, kubewarm makes a freshness check instead, because the event may never come: after an etcd
+/// restore, the write's version does not return.
 const EVENT_GRACE: Duration = Duration::from_millis(250);
 
 /// The informers that can answer a request now, and how fresh their stores must be for the request.
@@ -30,7 +31,8 @@ pub(super) struct ReadCandidates<'a> {
     pub(super) fields: FieldFilter,
     /// The informers that can answer now, the best one first. The list is never empty.
     pub(super) candidates: Vec<CandidateInformer<'a>>,
-    /// Whether profiles declare further informers that can answer, also if they are not warm now.
+    /// Whether profiles declare further informers that can answer, warm or not. A later read of the
+    /// caller can then get its answer from another store.
     has_others: bool,
     /// The lowest `maxStalenessSeconds` of the profiles that serve the request.
     pub(super) max_staleness: Duration,
@@ -38,37 +40,88 @@ pub(super) struct ReadCandidates<'a> {
     cold_read_timeout: Duration,
     pub(super) caller: CallerHash,
     started_at: Instant,
-    /// The informer whose store a freshness check confirmed for this request, and the result of the check. `None`
-    /// before the first freshness check of this request.
+    /// The informer whose store a freshness check confirmed for this request, and the result of the
+    /// check. `None` before the first freshness check of this request.
     confirmed: Option<&'a (InformerKey, FreshnessCheckResult)>,
 }
 
 /// An informer that can answer, and its store.
-type ReadableStore<'r> = (&'r CandidateInformer<'r>, StoreReader);
+struct ReadableStore<'r> {
+    candidate: &'r CandidateInformer<'r>,
+    reader: StoreReader,
+    /// The version of the store when the attempt to answer began. All decisions of the attempt use
+    /// this version, although the store can advance meanwhile.
+    version: Option<ResourceVersion>,
+}
 
-/// Returns the position of the newest of the wanted stores. A store with other fields than the first wanted one does not
-/// count.
+impl ReadableStore<'_> {
+    fn has_reached(&self, version: &ResourceVersion) -> bool {
+        self.version.as_ref().is_some_and(|current| current >= version)
+    }
+
+    fn is_older(&self, version: &ResourceVersion) -> bool {
+        self.version.as_ref().is_some_and(|current| current.is_older_than(version))
+    }
+
+    fn remembers(&self, version: &ResourceVersion) -> bool {
+        remembers(self.candidate, &self.reader, version)
+    }
+}
+
+/// The position of the store that answers. If no store can answer yet, the resource version that a
+/// store must reach.
+type StoreChoice = (Option<usize>, Option<RequiredVersion>);
+
+/// A resource version that a store must reach to answer.
+struct RequiredVersion {
+    version: ResourceVersion,
+    /// If `version` is that of a forwarded write, the time of the write. A store that is current as
+    /// of a later time contains the write too.
+    written_at: Option<Instant>,
+    /// When kubewarm tries again at the latest.
+    retry_at: Instant,
+}
+
+/// Why a read needs a freshness check.
+enum FreshnessNeed {
+    /// The read consistency or the staleness limit of the profiles.
+    Profile,
+    /// A forwarded write, which the store may lack.
+    Write(VersionWait),
+    /// The caller's last read, which may have been newer than the store.
+    LastRead,
+}
+
+impl RequiredVersion {
+    fn is_met_by(&self, store: &ReadableStore<'_>) -> bool {
+        store.has_reached(&self.version)
+            || self.written_at.is_some() && store.candidate.report.current_at > self.written_at
+    }
+
+    /// The wait for the version in the stores that do not have it.
+    fn wait(self, readable: &[ReadableStore<'_>]) -> VersionWait {
+        let behind = readable.iter().filter(|store| !self.is_met_by(store));
+        let stores = behind.map(|store| (store.candidate.key.clone(), store.reader.clone()));
+        let stores = stores.collect();
+        VersionWait { version: self.version, written_at: self.written_at, stores }
+    }
+}
+
+/// Returns the position of the newest of the stores that `is_wanted` accepts. A store counts only
+/// if it keeps the same fields as the first accepted store, which ranks best.
 fn newest(
     readable: &[ReadableStore<'_>],
-    is_wanted: impl Fn(&CandidateInformer<'_>, &StoreReader) -> bool,
+    is_wanted: impl Fn(&ReadableStore<'_>) -> bool,
 ) -> Option<usize> {
-    let wanted = readable.iter().enumerate().filter(|(_, (it, reader))| is_wanted(it, reader));
+    let wanted = readable.iter().enumerate().filter(|(_, store)| is_wanted(store));
     let newest = wanted.reduce(|best, next| {
-        let ((_, (best_candidate, held)), (_, (candidate, reader))) = (best, next);
-        let has_same_fields = best_candidate.key.projection == candidate.key.projection;
-        let versions = held.version().zip(reader.version());
-        let is_newer = versions.is_some_and(|(held, other)| held.is_older_than(&other));
+        let ((_, best_store), (_, store)) = (best, next);
+        let has_same_fields = best_store.candidate.key.projection == store.candidate.key.projection;
+        let versions = best_store.version.as_ref().zip(store.version.as_ref());
+        let is_newer = versions.is_some_and(|(best, other)| best.is_older_than(other));
         if has_same_fields && is_newer { next } else { best }
     });
     newest.map(|(at, _)| at)
-}
-
-fn has_reached(reader: &StoreReader, version: &ResourceVersion) -> bool {
-    reader.version().is_some_and(|held| held >= *version)
-}
-
-fn is_older(reader: &StoreReader, version: &ResourceVersion) -> bool {
-    reader.version().is_some_and(|held| held.is_older_than(version))
 }
 
 impl ReadService {
@@ -94,10 +147,10 @@ impl ReadService {
             return Err((**failure).clone().into());
         }
         let covering = covering.with_fields(&kind, &fields)?;
-        let (candidates, is_forbidden) = covering
+        let (candidates, cause) = covering
             .rank_warm(|key| self.dependencies.reports.get_summary_for_read(key), Instant::now());
         if candidates.is_empty() {
-            return Err(ReadAttemptError::Cold { wait: cold_read_timeout, is_forbidden });
+            return Err(ReadAttemptError::Cold { wait: cold_read_timeout, cause });
         }
         let has_others = covering.has_several_informers();
         let (consistency, max_staleness) = (covering.consistency(), covering.max_staleness());
@@ -116,11 +169,13 @@ impl ReadService {
         })
     }
 
-    /// Returns the candidate informer whose store answers the request, and a reader of this store. Of the stores that
-    /// are as new as the request needs, the newest one answers. So a read with a lower requirement after one with a
-    /// higher requirement does not return an older version. For an earlier version, the first store that has it answers.
+    /// Returns the candidate informer whose store answers the request, and a reader of this store.
+    /// Of the stores that are as new as the request needs, the newest one answers. So a read that
+    /// accepts older data returns no older version than a previous read that needed newer data. For
+    /// an earlier version, the first store that has it answers.
     ///
-    /// A store with other fields than the best one answers only if the best one is not new enough.
+    /// A store that keeps other fields than the best candidate's store answers only if the best
+    /// candidate's store is not new enough.
     pub(super) fn choose<'r>(
         &self,
         route: &'r ReadCandidates<'_>,
@@ -128,125 +183,136 @@ impl ReadService {
         let request = route.request;
         let mut readable: Vec<ReadableStore<'_>> = Vec::new();
         for candidate in &route.candidates {
-            readable
-                .extend(self.dependencies.catalog.reader(candidate.key).map(|it| (candidate, it)));
+            let Some(reader) = self.dependencies.catalog.reader(candidate.key) else { continue };
+            let version = reader.version();
+            readable.push(ReadableStore { candidate, reader, version });
         }
         if readable.is_empty() {
             return Err(route.cold());
         }
-        let first = |is_wanted: &dyn Fn(&CandidateInformer<'_>, &StoreReader) -> bool| {
-            readable.iter().position(|(candidate, reader)| is_wanted(candidate, reader))
+        let first =
+            |is_wanted: &dyn Fn(&ReadableStore<'_>) -> bool| readable.iter().position(is_wanted);
+        // The informers that can answer may have changed by then.
+        let retry_at = Instant::now() + EVENT_GRACE;
+        let required = |version: &ResourceVersion| {
+            Some(RequiredVersion { version: version.clone(), written_at: None, retry_at })
         };
-        // `found` is the position in `readable` of the store that answers. If no store can answer yet, `query` is
-        // the resource version that a store must reach.
-        let (found, query) = match &request.version_match {
-            VersionMatch::Any => (newest(&readable, |_, _| true), None),
+        let (position, wanted): StoreChoice = match &request.version_match {
+            VersionMatch::Any => (newest(&readable, |_| true), None),
             VersionMatch::Latest | VersionMatch::Continue { version: None, .. } => {
                 self.choose_latest(route, &readable)?
             }
             VersionMatch::NotOlderThan(version) => {
-                (newest(&readable, |_, reader| has_reached(reader, version)), Some(version.clone()))
+                (newest(&readable, |store| store.has_reached(version)), required(version))
             }
             VersionMatch::Exact(version) => {
-                let found = first(&|it, reader| remembers(it, reader, version));
-                let will_come = |it: &CandidateInformer<'_>, reader: &StoreReader| {
-                    is_older(reader, version) && it.report.is_kept_current()
+                let position = first(&|store| store.remembers(version));
+                let will_come = |store: &ReadableStore<'_>| {
+                    store.is_older(version) && store.candidate.report.is_kept_current()
                 };
-                if found.is_none() && first(&will_come).is_none() {
+                if position.is_none() && first(&will_come).is_none() {
                     return Err(StatusError::expired().into());
                 }
-                (found, Some(version.clone()))
+                (position, required(version))
             }
-            // The continue token contains a resource version. All stores that can still serve this version return
-            // the same page. If the API server or another replica answered the first page, a store may not have
-            // reached the version yet.
+            // The continue token contains a resource version. All stores that can still serve this
+            // version return the same page, so the first such store answers. If the API server or
+            // another replica answered the first page, the stores may not have reached the version
+            // yet.
             VersionMatch::Continue { version: Some(version), .. } => {
-                match first(&|it, reader| remembers(it, reader, version)) {
-                    None if readable.iter().all(|(_, reader)| is_older(reader, version)) => {
-                        (None, Some(version.clone()))
+                match first(&|store| store.remembers(version)) {
+                    None if readable.iter().all(|store| store.is_older(version)) => {
+                        (None, required(version))
                     }
-                    found => (found.or(Some(0)), None),
+                    position => (position.or(Some(0)), None),
                 }
             }
         };
-        match (found, query) {
-            (Some(at), _) => Ok(readable.swap_remove(at)),
-            (None, Some(query)) => {
-                let newest = newest(&readable, |_, _| true).and_then(|at| readable.get(at));
-                let (candidate, reader) = newest.ok_or_else(|| route.cold())?;
+        match (position, wanted) {
+            (Some(at), _) => {
+                let ReadableStore { candidate, reader, .. } = readable.swap_remove(at);
+                Ok((candidate, reader))
+            }
+            (None, Some(required)) => {
+                let newest = newest(&readable, |_| true).and_then(|at| readable.get(at));
+                let newest = newest.ok_or_else(|| route.cold())?;
                 Err(ReadAttemptError::Behind {
-                    informer: Box::new(candidate.key.clone()),
-                    payer: candidate.payer(),
-                    query,
-                    newest: reader.version(),
+                    informer: Box::new(newest.candidate.key.clone()),
+                    payer: newest.candidate.payer(),
+                    newest: newest.version.clone(),
+                    retry_at: required.retry_at,
+                    wait: required.wait(&readable),
                 })
             }
             (None, None) => Err(route.cold()),
         }
     }
 
-    /// Returns the position of the store that answers a request for the latest state. If no store can answer yet, returns
-    /// the resource version that a store must reach.
+    /// Returns the position of the store that answers a request for the latest state. If no store
+    /// can answer yet, returns the resource version that a store must reach.
     fn choose_latest(
         &self,
         route: &ReadCandidates<'_>,
         readable: &[ReadableStore<'_>],
-    ) -> Result<(Option<usize>, Option<ResourceVersion>), ReadAttemptError> {
-        let is_new = |it: &CandidateInformer<'_>, reader: &StoreReader| {
-            route.is_new_enough(it, reader.version().as_ref())
+    ) -> Result<StoreChoice, ReadAttemptError> {
+        let is_new = |store: &ReadableStore<'_>| {
+            route.is_new_enough(store.candidate, store.version.as_ref())
         };
-        // If an informer's selectors exclude an object, a write to this object does not advance the
-        // informer's resource version. So a read does not wait for a recent write, or for what the caller
-        // has read, if all informers that can answer it have selectors.
-        let are_parts = readable.iter().all(|(it, _)| it.is_part());
-        let written = self.min_version(route).filter(|_| !are_parts);
-        let seen = self.seen_read(route).filter(|_| !are_parts);
-        // A list that kubewarm sent after the read began contains the writes before it.
-        let written_at = written.as_ref().map(|written| written.at.min(route.started_at));
-        let has_written = |it: &CandidateInformer<'_>, reader: &StoreReader| {
-            written.as_ref().is_none_or(|written| {
-                has_reached(reader, &written.version) || it.report.current_at > written_at
-            })
-        };
-        // The store may never reach the version that the caller has read: another store got it from a
-        // bookmark. It is also new enough if it is proven current as of a time after that read.
-        let has_seen = |it: &CandidateInformer<'_>, reader: &StoreReader| {
-            seen.as_ref().is_none_or(|seen| {
-                seen.version.as_ref().is_some_and(|version| has_reached(reader, version))
-                    || it.report.current_at > Some(seen.at)
-            })
-        };
-        let found = newest(readable, |it, reader| {
-            is_new(it, reader) && has_written(it, reader) && has_seen(it, reader)
+        // Without selectors, each write advances an informer's resource version. With selectors, a
+        // write to an excluded object does not. So if all informers that can answer have selectors,
+        // a read does not wait for the versions of recent writes or of the caller's last reads.
+        let has_only_parts = readable.iter().all(|store| store.candidate.is_part());
+        let written = self.min_version(route).filter(|_| !has_only_parts);
+        let seen = self.seen_read(route).filter(|_| !has_only_parts);
+        let written = written.map(|WrittenVersion { version, at }| {
+            // A list that kubewarm sent after the read began also contains all writes that the read
+            // must see. Later writes do not matter for this read.
+            let at = at.min(route.started_at);
+            // The event of a write usually arrives within milliseconds, so a freshness check within
+            // this grace period would cost a request for nothing.
+            RequiredVersion { version, written_at: Some(at), retry_at: at + EVENT_GRACE }
         });
-        if found.is_some() {
-            return Ok((found, None));
+        let has_written = |store: &ReadableStore<'_>| {
+            written.as_ref().is_none_or(|written| written.is_met_by(store))
+        };
+        // A store may never reach the version that the caller has read, for instance because the
+        // other store received this version in a bookmark. So a store is also new enough if it is
+        // proven current as of a time after that read.
+        let has_seen = |store: &ReadableStore<'_>| {
+            seen.as_ref().is_none_or(|seen| {
+                seen.version.as_ref().is_some_and(|version| store.has_reached(version))
+                    || store.candidate.report.current_at > Some(seen.at)
+            })
+        };
+        let position =
+            newest(readable, |store| is_new(store) && has_written(store) && has_seen(store));
+        if position.is_some() {
+            return Ok((position, None));
         }
         let Some(at) = newest(readable, is_new) else {
             return Err(route.unconfirmed(&route.candidates));
         };
-        let is_written_somewhere = readable.iter().any(|(it, reader)| has_written(it, reader));
-        // The event of a write usually arrives within milliseconds.
-        let is_late = written_at.is_some_and(|at| at.elapsed() >= EVENT_GRACE);
-        let check_since = match &seen {
-            Some(seen) if is_written_somewhere => Some(seen.at),
-            _ => written_at.filter(|_| is_late),
-        };
-        match check_since {
-            Some(since) => {
-                let (candidate, _) = &readable[at];
-                Err(route.unconfirmed_since(slice::from_ref(*candidate), since))
+        let is_written_somewhere = readable.iter().any(has_written);
+        let candidate = slice::from_ref(readable[at].candidate);
+        if let Some(seen) = seen.filter(|_| is_written_somewhere) {
+            return Err(route.unconfirmed_since(candidate, seen.at, FreshnessNeed::LastRead));
+        }
+        match written {
+            Some(late) if late.retry_at <= Instant::now() => {
+                let since = late.written_at.unwrap_or(route.started_at);
+                let need = FreshnessNeed::Write(late.wait(readable));
+                Err(route.unconfirmed_since(candidate, since, need))
             }
-            None => Ok((None, written.map(|written| written.version))),
+            written => Ok((None, written)),
         }
     }
 
-    /// Checks whether data from the candidate informer's store can answer the request. Returns the data's resource
-    /// version.
+    /// Checks whether data from the candidate informer's store can answer the request. Returns the
+    /// data's resource version.
     ///
     /// # Errors
     ///
-    /// [`ReadAttemptError`] if the informer lost access or listed its objects again during the read, or if the data
+    /// [`ReadAttemptError`] if the informer lost access or relisted during the read, or if the data
     /// is too old.
     pub(super) fn confirm(
         &self,
@@ -265,13 +331,17 @@ impl ReadService {
         version.cloned().ok_or_else(|| route.cold())
     }
 
-    /// Checks that the candidate informer's store lacks no requested object that exists at the API server. Call this
-    /// after reading the store: the informer reports an object before the store drops the object's last state, and the
-    /// report ends after the store has the next state. So the check covers the reports before and after the read.
+    /// Checks that the candidate informer's store lacks no requested object that exists at the API
+    /// server, because kubewarm could not decode the object.
+    ///
+    /// Call this after reading the store, because the check covers the informer's reports before
+    /// and after the read. The informer reports an undecodable object before the store drops its
+    /// last state. The report ends after the store has the object's next state.
     ///
     /// # Errors
     ///
-    /// 500 if kubewarm could not decode such an object. An object of another namespace or name does not count.
+    /// 500 if kubewarm could not decode such an object. An object of a namespace or name outside
+    /// the request does not count.
     pub(super) fn check_complete(
         &self,
         route: &ReadCandidates<'_>,
@@ -282,30 +352,32 @@ impl ReadService {
         let after = report.map(|report| report.undecodable).unwrap_or_default();
         let mut all = candidate.report.undecodable.iter().chain(&*after);
         let scope = &candidate.authorized_scope;
-        let namespace = scope.namespace().map(|it| &**it);
+        let namespace = scope.namespace().map(|namespace| &**namespace);
         match all.find(|object| object.is_in(namespace, scope.name())) {
             None => Ok(()),
             Some(undecodable) => {
                 let UndecodableObject { object, problem, .. } = undecodable;
-                let named = Some(&**object).filter(|_| !undecodable.is_unnamed());
+                let object = Some(&**object).filter(|_| !undecodable.is_unnamed());
                 let resource = request.resource.group_resource();
-                Err(StatusError::incomplete(resource, named, problem))
+                Err(StatusError::incomplete(resource, object, problem))
             }
         }
     }
 
-    /// Whether the informer is readable, and has neither lost access nor listed its objects again since kubewarm
-    /// chose the informer for this request.
+    /// Whether the informer is readable, and has neither lost access nor relisted since kubewarm
+    /// chose the informer for this request. Otherwise the data can mix two lists, or the informer
+    /// may no longer read it.
     pub(super) fn is_undisturbed(&self, candidate: &CandidateInformer<'_>) -> bool {
         self.dependencies.reports.get_summary(candidate.key).is_some_and(|report| {
             let snapshot = &candidate.report;
             candidate.can_be_read(&report)
                 && report.synced_at == snapshot.synced_at
-                && report.lost == snapshot.lost
+                && report.lost_at == snapshot.lost_at
         })
     }
 
-    /// Records the version that the caller has read, if a further informer could answer the caller's next read.
+    /// Records the version that the caller has read, so that the caller's next read returns no
+    /// older version. This is necessary only if a further informer could answer the next read.
     pub(super) fn record_seen(&self, route: &ReadCandidates<'_>, version: &ResourceVersion) {
         if route.has_others && !route.request.version_match.is_earlier() {
             self.seen_reads.record(route.caller, route.version_scope(), Some(version));
@@ -313,6 +385,7 @@ impl ReadService {
     }
 
     /// The resource version of a recent forwarded write whose change the response must include.
+    /// `None` if no write is recent, or if the profiles' read consistency is `Eventual`.
     fn min_version(&self, route: &ReadCandidates<'_>) -> Option<WrittenVersion> {
         match route.consistency {
             ReadConsistency::Eventual => None,
@@ -322,8 +395,8 @@ impl ReadService {
         }
     }
 
-    /// What the caller has read. `None` if the profiles permit older answers, or if each answer waits for a freshness
-    /// check anyway.
+    /// What the caller has read. `None` if the profiles permit older answers (`Eventual`), or if
+    /// each answer waits for a freshness check anyway (`Strict`).
     fn seen_read(&self, route: &ReadCandidates<'_>) -> Option<SeenRead> {
         match route.consistency {
             ReadConsistency::Eventual | ReadConsistency::Strict => None,
@@ -337,15 +410,17 @@ impl ReadCandidates<'_> {
         self.fields.query(self.request, candidate.key, &candidate.authorized_scope)
     }
 
-    /// The kind and the namespace of the requested objects. All candidates have objects of the same kind, so they have
-    /// the same namespace.
+    /// The kind and the namespace of the requested objects, by which kubewarm keeps the versions of
+    /// writes and reads. All candidates have objects of the same kind, so they have the same
+    /// namespace.
     pub(super) fn version_scope(&self) -> (&GroupResource, Option<&Arc<str>>) {
-        let namespace = self.candidates.first().and_then(|it| it.authorized_scope.namespace());
+        let namespace =
+            self.candidates.first().and_then(|candidate| candidate.authorized_scope.namespace());
         (self.request.resource.group_resource(), namespace)
     }
 
-    /// Whether kubewarm has confirmed, within the profiles' staleness limit, that the candidate informer's store is
-    /// current.
+    /// Whether kubewarm has confirmed, within the profiles' staleness limit, that the candidate
+    /// informer's store is current.
     pub(super) fn is_current(&self, candidate: &CandidateInformer<'_>) -> bool {
         candidate.age.is_some_and(|age| age <= self.max_staleness)
     }
@@ -364,64 +439,78 @@ impl ReadCandidates<'_> {
         }
     }
 
-    /// The error if no informer that can answer the request is readable: the request then waits for a warm
-    /// informer.
+    /// The error if no informer that can answer the request is readable. It makes the request wait
+    /// for a warm informer.
     pub(super) fn cold(&self) -> ReadAttemptError {
-        ReadAttemptError::Cold { wait: self.cold_read_timeout, is_forbidden: false }
+        ReadAttemptError::Cold { wait: self.cold_read_timeout, cause: ColdCause::NotWarm }
     }
 
-    /// Chooses the candidate informer whose store a freshness check can confirm. If no candidate has a running
-    /// watch, for example while the profiles are paused, the result is 504.
+    /// Returns the reason to wait for a freshness check: it names the first candidate informer
+    /// whose store such a check can confirm. If no candidate has a running watch, for example while
+    /// the profiles are paused, the result is the error 504.
     pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> ReadAttemptError {
         let now = Instant::now();
         let since = match (self.consistency, self.confirmed) {
             (ReadConsistency::Strict, None) => self.started_at,
-            // The last freshness check does not cover the store's resource version, because the store has changed
-            // since the check.
+            // The last freshness check does not cover the store's resource version, because the
+            // store has changed since the check.
             (ReadConsistency::Strict, Some(_)) => now,
             (ReadConsistency::Eventual | ReadConsistency::Bounded, _) => {
                 now.checked_sub(self.max_staleness).unwrap_or(now)
             }
         };
-        self.unconfirmed_since(candidates, since)
+        self.unconfirmed_since(candidates, since, FreshnessNeed::Profile)
     }
 
-    /// The same, for a freshness check that began after `since`.
+    /// Like [`Self::unconfirmed`], for a freshness check that began after `since`.
     fn unconfirmed_since(
         &self,
         candidates: &[CandidateInformer<'_>],
         since: Instant,
+        need: FreshnessNeed,
     ) -> ReadAttemptError {
-        let Some(candidate) = candidates.iter().find(|it| it.report.is_kept_current()) else {
-            let age = candidates.first().and_then(|it| it.age);
-            return self.stale(age, "no watch updates it").into();
+        let Some(candidate) =
+            candidates.iter().find(|candidate| candidate.report.is_kept_current())
+        else {
+            let age = candidates.first().and_then(|candidate| candidate.age);
+            return self.stale(age, &need, "no watch updates it").into();
         };
-        ReadAttemptError::Unconfirmed {
-            informer: Box::new(candidate.key.clone()),
+        let failure = self.stale(candidate.age, &need, "a freshness check did not confirm it");
+        ReadAttemptError::Unconfirmed(Box::new(FreshnessWait {
+            informer: candidate.key.clone(),
             payer: candidate.payer(),
             since,
             is_forwardable: self.consistency == ReadConsistency::Strict
                 || candidate.report.lacks_bookmarks,
-            failure: self.stale(candidate.age, "a freshness check did not confirm it"),
-        }
+            written: match need {
+                FreshnessNeed::Write(wait) => Some(wait),
+                FreshnessNeed::Profile | FreshnessNeed::LastRead => None,
+            },
+            failure,
+        }))
     }
 
-    fn stale(&self, age: Option<Duration>, why: &str) -> StatusError {
+    fn stale(&self, age: Option<Duration>, need: &FreshnessNeed, why: &str) -> StatusError {
         let known = match age {
             Some(age) => format!("last known to be current {} s ago", age.as_secs()),
             None => "not known to be current".to_owned(),
         };
-        let requirement = match self.consistency {
-            ReadConsistency::Strict => {
+        let requirement = match (need, self.consistency) {
+            (FreshnessNeed::Write(VersionWait { version, .. }), _) => {
+                format!("it has not received version {version} of a forwarded write")
+            }
+            (FreshnessNeed::LastRead, _) => "your last read can be newer".to_owned(),
+            (FreshnessNeed::Profile, ReadConsistency::Strict) => {
                 "its profile requires a freshness check for each read".to_owned()
             }
-            ReadConsistency::Eventual | ReadConsistency::Bounded => {
+            (FreshnessNeed::Profile, ReadConsistency::Eventual | ReadConsistency::Bounded) => {
                 format!("which is more than the {} s of its profile", self.max_staleness.as_secs())
             }
         };
         let mut message = format!("the cache is {known}, {requirement}, and {why}");
-        // The message recommends `resourceVersion=0`, except with the read consistency `Eventual`. With `Eventual`,
-        // only a get of a missing object fails as stale, and `resourceVersion=0` does not help.
+        // The message recommends `resourceVersion=0`, except with the read consistency `Eventual`.
+        // With `Eventual`, only a get of a missing object fails as stale, and `resourceVersion=0`
+        // does not help.
         if is_latest_wanted(&self.request.version_match)
             && self.consistency != ReadConsistency::Eventual
         {
@@ -431,7 +520,8 @@ impl ReadCandidates<'_> {
     }
 }
 
-/// Whether the request needs the latest state. A request that sets `resourceVersion` does not.
+/// Whether the request needs the latest state, because it sets no `resourceVersion` and continues
+/// no list at a version.
 const fn is_latest_wanted(at: &VersionMatch) -> bool {
     matches!(at, VersionMatch::Latest | VersionMatch::Continue { version: None, .. })
 }

@@ -1,8 +1,10 @@
-//! The response to a get or list: one object, or a list. kubewarm encodes a list while the connection sends it.
+//! The response to a get or list: one object, or a list. kubewarm encodes a list while the
+//! connection sends it.
 
 use super::{
     authorized_scope::AuthorizedScope, covering_informers::CandidateInformer,
-    read_candidates::ReadCandidates, response_envelope::ResponseEnvelope,
+    item_position::ItemPosition, read_candidates::ReadCandidates,
+    response_envelope::ResponseEnvelope,
 };
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::store::{ObjectSnapshot, ScanBudget};
@@ -23,46 +25,46 @@ pub struct ReadResponse {
     pub has_waited: bool,
 }
 
-/// The informer that answers a request, and the freshness of the informer's store. For a watch, the freshness is
-/// from the watch's start.
+/// The informer that answers a request, and the freshness of the informer's store. For a watch, the
+/// freshness is from the watch's start.
 #[derive(Clone, Debug)]
 pub struct ReadSource {
-    /// The key of the informer. Clients receive only a hash of this key, because the key contains namespaces and
-    /// selectors.
+    /// The key of the informer. Clients receive only a hash of this key, because the key contains
+    /// namespaces and selectors.
     pub informer: InformerKey,
-    /// `None` for the objects of an earlier resource version, which are as old as the request wants.
+    /// `None` if the response contains the objects of an earlier resource version, because the
+    /// request itself determines their age.
     pub freshness: Option<ReadFreshness>,
 }
 
 /// How fresh the objects of a response are. The age grows until kubewarm sends the response.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadFreshness {
-    /// The objects contain every change before this time. `None` if kubewarm never confirmed the store.
+    /// The objects contain every change before this time. `None` if kubewarm never confirmed the
+    /// store.
     current_at: Option<Instant>,
     /// The lowest `maxStalenessSeconds` of the profiles that serve the request.
     bound: Duration,
 }
 
 impl ReadFreshness {
-    /// The longest time for which the objects can have been outdated at `now`. `None` if kubewarm never confirmed
-    /// the store.
-    #[must_use]
+    /// The longest time for which the objects can have been outdated at `now`. `None` if kubewarm
+    /// never confirmed the store.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.current_at.map(|at| now.saturating_duration_since(at))
     }
 
     /// Whether the age exceeds the profiles' limit at `now`.
-    #[must_use]
     pub fn is_stale(&self, now: Instant) -> bool {
         self.age(now).is_none_or(|age| age > self.bound)
     }
 }
 
-/// The maximum number of bytes that kubewarm passes to hyper at once from a response body. This number and 8 bytes
-/// of HTTP/1.1 chunk framing fill a TLS record of 16 KiB.
+/// The maximum number of bytes that kubewarm passes to hyper at once from a response body. This
+/// number and 8 bytes of HTTP/1.1 chunk framing fill a TLS record of 16 KiB.
 pub const PART_BYTES: usize = (16 << 10) - 8;
-/// kubewarm encodes a list in pieces of this size in bytes. A connection writes one piece at once, and the piece
-/// stays in the processor's cache until it is encrypted.
+/// kubewarm encodes a list in pieces of this size in bytes. A connection writes one piece at once,
+/// and the piece stays in the processor's cache until it is encrypted.
 pub const PIECE_BYTES: usize = 4 * PART_BYTES;
 /// The buffer capacity in bytes that kubewarm reserves for one object of a list.
 const OBJECT_BYTES: usize = 4 << 10;
@@ -76,28 +78,28 @@ pub enum ReadBody {
     List(Box<ListEncoder>),
 }
 
-/// A list that kubewarm encodes in pieces of about [`PIECE_BYTES`]. kubewarm decompresses each object only when
-/// it encodes the object.
+/// A list that kubewarm encodes in pieces of about [`PIECE_BYTES`]. kubewarm decompresses each
+/// object only when it encodes the object.
 pub struct ListEncoder {
     /// The format of the list response; `None` after kubewarm has encoded the complete list.
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,
-    /// Whether kubewarm has written no object yet.
-    is_empty: bool,
+    /// The position of the next object that kubewarm writes.
+    next_item: ItemPosition,
     buffer: JsonBuffer,
     /// Encoded bytes at the start of the list's next piece, which [`Self::next_piece`] returns.
     left: Vec<u8>,
     scan_budget: ScanBudget,
-    /// Returns whether the list can still read the informer's store. kubewarm calls this function each time before
-    /// it encodes more objects.
+    /// Returns whether the list can still read the informer's store. kubewarm calls this function
+    /// each time before it encodes more objects.
     has_access: ListAccessCheck,
 }
 
 pub(super) type ListAccessCheck = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// The error that ends a list. kubewarm closes the connection before the response is complete, so clients cannot
-/// mistake a part for the complete list.
+/// The error that ends a list. kubewarm closes the connection before the response is complete, so
+/// clients cannot mistake a part for the complete list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListEncodingError {
     /// The informer lost access while kubewarm sent the list.
@@ -108,7 +110,8 @@ pub enum ListEncodingError {
     Damaged(#[from] DamagedObjectError),
 }
 
-/// A stored object cannot be decompressed or is not in its encoding, because of a bug or faulty memory.
+/// A stored object cannot be decompressed or is not in its encoding, because of a bug or faulty
+/// memory. So the response fails instead of omitting the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a stored object is damaged; restart this replica of kubewarm")]
 pub struct DamagedObjectError;
@@ -154,7 +157,7 @@ impl ListEncoder {
             envelope: Some(envelope),
             snapshot,
             authorized_scope,
-            is_empty: true,
+            next_item: ItemPosition::First,
             buffer: JsonBuffer::default(),
             left,
             scan_budget: ScanBudget::default(),
@@ -162,13 +165,14 @@ impl ListEncoder {
         }
     }
 
-    /// Returns the first piece of the encoded list, and whether more pieces can follow. If the list has at most
-    /// `bytes` bytes, the first piece is the complete list. Otherwise its size is rounded down to a multiple of
-    /// [`PIECE_BYTES`].
+    /// Returns the first piece of the encoded list, and whether more pieces can follow. If the list
+    /// has at most `bytes` bytes, the first piece is the complete list. Otherwise its size is
+    /// rounded down to a multiple of [`PIECE_BYTES`].
     ///
     /// # Errors
     ///
-    /// [`ListEncodingError`] if the request can no longer read the informer, or if an object is damaged.
+    /// [`ListEncodingError`] if the request can no longer read the informer, or if an object is
+    /// damaged.
     pub async fn first_piece(
         &mut self,
         bytes: usize,
@@ -178,13 +182,13 @@ impl ListEncoder {
         Ok((out, has_more))
     }
 
-    /// Returns the next piece of the encoded list; `None` after the end of the list. Not cancel safe: if the caller
-    /// drops the call, the objects that it has already encoded are lost.
+    /// Returns the next piece of the encoded list; `None` after the end of the list. Not cancel
+    /// safe: if the caller drops the call, the objects that it has already encoded are lost.
     ///
     /// # Cost
     ///
-    /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1 MiB of
-    /// decompressed objects, even if the response contains only their metadata.
+    /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1
+    /// MiB of decompressed objects, even if the response contains only their metadata.
     pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, ListEncodingError>> {
         self.envelope.as_ref()?;
         let most = self.snapshot.objects().saturating_mul(OBJECT_BYTES);
@@ -196,8 +200,8 @@ impl ListEncoder {
         Some(written.map(|_| out))
     }
 
-    /// Encodes objects until `out` has at least `bytes` bytes. Returns `false` if no object is left to encode.
-    /// Bytes after a multiple of [`PIECE_BYTES`] stay in `left` for the next piece.
+    /// Encodes objects until `out` has at least `bytes` bytes. Returns `false` if no object is left
+    /// to encode. Bytes after a multiple of [`PIECE_BYTES`] stay in `left` for the next piece.
     async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListEncodingError> {
         out.append(&mut self.left);
         loop {
@@ -213,7 +217,8 @@ impl ListEncoder {
         }
     }
 
-    /// Like [`ListEncoder::fill`], but also stops after 1 MiB of decompressed objects, the limit of `scan_budget`.
+    /// Like [`ListEncoder::fill`], but also stops after 1 MiB of decompressed objects, the limit of
+    /// `scan_budget`.
     fn write(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListEncodingError> {
         if !(self.has_access)() {
             return Err(ListEncodingError::AccessLost);
@@ -222,7 +227,7 @@ impl ListEncoder {
             envelope: unfinished,
             snapshot,
             authorized_scope,
-            is_empty,
+            next_item,
             buffer,
             scan_budget,
             ..
@@ -231,11 +236,11 @@ impl ListEncoder {
         let mut written = Ok(());
         let has_more = snapshot.visit_next(|seen| {
             if authorized_scope.has(seen.namespace, seen.name) {
-                written = envelope.write(seen.body, *is_empty, buffer, out);
-                *is_empty = false;
+                written = envelope.write(seen.body, *next_item, buffer, out);
+                *next_item = ItemPosition::Next;
             } else {
-                // The query has the namespace and the name of this scope, so this is a bug. The caller may not see the
-                // object.
+                // The store's query already selects only this scope, so an object outside it is the
+                // result of a bug. The caller may not see the object.
                 tracing::error!("an object outside the authorized scope was selected; left out");
             }
             scan_budget.charge(seen.body.bytes.len());
@@ -247,7 +252,7 @@ impl ListEncoder {
             return Err(DamagedObjectError.into());
         }
         if !has_more {
-            envelope.tail(*is_empty, out);
+            envelope.tail(*next_item == ItemPosition::First, out);
             *unfinished = None;
         }
         Ok(has_more)
@@ -267,7 +272,7 @@ mod tests {
     use futures::FutureExt as _;
     use kubewarm_api::model::{DecodedObject, Delta, DeltaSink as _, ResourceVersion, Uid};
     use kubewarm_cache::store::{ObjectQuery, StoreCatalog};
-    use kubewarm_wire::{ListEnvelope, MetaVersion, ObjectForm};
+    use kubewarm_wire::{ListEnvelope, MetaVersion, ObjectPart};
     use std::{
         collections::BTreeSet,
         sync::{
@@ -276,8 +281,8 @@ mod tests {
         },
     };
 
-    /// The response to a list request, from a store whose query selected every object of `objects`. Only
-    /// `AuthorizedScope` removes objects from this list.
+    /// The response to a list request, from a store whose query selected every object of `objects`.
+    /// Only `AuthorizedScope` removes objects from this list.
     async fn answered(objects: &[(&str, &str)], path: &str, query: &str) -> serde_json::Value {
         let mut pages = pages(objects, path, query, Box::new(|| true));
         let mut body = Vec::new();
@@ -326,9 +331,9 @@ mod tests {
             list_kind: "PodList".into(),
             is_custom: false,
             item_form: if text.is_empty() {
-                ObjectForm::Full
+                ObjectPart::Full
             } else {
-                ObjectForm::Metadata(MetaVersion::V1)
+                ObjectPart::Metadata(MetaVersion::V1)
             },
             version,
             next: None,
@@ -347,16 +352,17 @@ mod tests {
         // 3,000 objects need more than one piece.
         let names: Vec<_> = (0..3_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
-        let held = Arc::new(AtomicBool::new(true));
-        let request = Arc::clone(&held);
+        let is_open = Arc::new(AtomicBool::new(true));
+        let request = Arc::clone(&is_open);
         let has_access = Box::new(move || request.load(Ordering::Relaxed));
         let mut pages = pages(&objects, "/api/v1/pods", "", has_access);
         let first = pages.next_piece().await.unwrap().unwrap();
         assert!(!first.is_empty());
-        held.store(false, Ordering::Relaxed);
+        is_open.store(false, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, Some(Err(ListEncodingError::AccessLost)));
-        // The informer has lost and regained its access. The list must not continue after such a loss.
-        held.store(true, Ordering::Relaxed);
+        // The informer has lost and regained its access. The list must not continue, because the
+        // store can have been emptied meanwhile.
+        is_open.store(true, Ordering::Relaxed);
         assert_eq!(pages.next_piece().await, None);
     }
 
@@ -371,11 +377,12 @@ mod tests {
             ("/api/v1/pods", "fieldSelector=metadata.name%3Dx", &["a/x", "b/x"]),
         ] {
             let list = answered(&objects, path, query).await;
-            let of = |item: &serde_json::Value, field: &str| {
+            let field_of = |item: &serde_json::Value, field: &str| {
                 item["metadata"][field].as_str().unwrap().to_owned()
             };
             let items = list["items"].as_array().unwrap().iter();
-            let names = items.map(|it| format!("{}/{}", of(it, "namespace"), of(it, "name")));
+            let names = items
+                .map(|item| format!("{}/{}", field_of(item, "namespace"), field_of(item, "name")));
             assert_eq!(names.collect::<Vec<_>>(), expected, "{path}?{query}");
         }
     }
@@ -421,7 +428,8 @@ mod tests {
         let (first, has_more) = all().first_piece(PIECE_BYTES).await.unwrap();
         let list: serde_json::Value = serde_json::from_slice(&first).unwrap();
         assert_eq!((list["items"].as_array().unwrap().len(), has_more), (20, false));
-        // Both objects together have less than 1 MiB, the limit of the scan budget, so the call does not yield.
+        // Both objects together have less than 1 MiB, the limit of the scan budget, so the call
+        // does not yield.
         let objects = [("a", "x"), ("a", "y")];
         let few =
             pages(&objects, "/api/v1/pods", "", Box::new(|| true)).next_piece().now_or_never();

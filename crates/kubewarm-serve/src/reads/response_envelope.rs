@@ -1,6 +1,9 @@
-//! Encodes the objects of a response as items of a list, as rows of a `Table` or as a single object.
+//! Encodes the objects of a response as items of a list, as rows of a `Table` or as a single
+//! object.
 
-use super::{DamagedObjectError, kind_info::KindInfo, row_printer::RowPrinter};
+use super::{
+    DamagedObjectError, item_position::ItemPosition, kind_info::KindInfo, row_printer::RowPrinter,
+};
 use crate::metrics::ReadMetrics;
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
@@ -11,20 +14,22 @@ use kubewarm_wire::{
 };
 use std::sync::Arc;
 
-/// The format of a response body. Each variant contains the values that kubewarm writes before and after the
-/// objects of the response.
+/// The format of a response body. Each variant contains the values that kubewarm writes before and
+/// after the objects of the response.
 #[derive(Debug)]
 pub(super) enum ResponseEnvelope {
     List(ListEnvelope),
-    /// A list in protobuf, and the sum of [`item_length`](kubewarm_wire::protobuf::item_length) for all items.
+    /// A list in protobuf, and the sum of [`item_length`](kubewarm_wire::protobuf::item_length) for
+    /// all items.
     ProtobufList(ListEnvelope, usize),
     /// A `Table`. The rows show ages relative to the timestamp.
     Table(TableEnvelope, RowPrinter, Timestamp),
 }
 
 impl ResponseEnvelope {
-    /// Creates the format of a response with several objects. `next` is the continue token of the next page, and
-    /// `remaining` is the number of objects after this page. `items_length` is needed only for a list in protobuf.
+    /// Creates the format of a response with several objects. `next` is the continue token of the
+    /// next page, and `remaining` is the number of objects after this page. `items_length` is
+    /// needed only for a list in protobuf.
     pub(super) fn new(
         kind: &KindInfo,
         format: ResponseFormat,
@@ -36,7 +41,7 @@ impl ResponseEnvelope {
     ) -> Self {
         let form = format.form;
         let (api_version, name) = (kind.api_version(), Arc::clone(&kind.document.kind));
-        let of = match form {
+        let item_form = match form {
             ResponseForm::Object(part) => part,
             ResponseForm::Table(form) => {
                 let rows = kind.row_printer(metrics);
@@ -59,7 +64,7 @@ impl ResponseEnvelope {
             kind: name,
             list_kind: kind.list_kind(),
             is_custom: kind.definition.is_some(),
-            item_form: of,
+            item_form,
             version,
             next,
             remaining,
@@ -82,12 +87,12 @@ impl ResponseEnvelope {
     ///
     /// # Errors
     ///
-    /// [`DamagedObjectError`] if `body` is not in its encoding. The response must then fail, because a response without
-    /// the object would be wrong.
+    /// [`DamagedObjectError`] if `body` is not in its encoding. The response must then fail,
+    /// because a list without the object would be wrong.
     pub(super) fn write(
         &self,
         body: ObjectBody<'_>,
-        is_first: bool,
+        position: ItemPosition,
         buffer: &mut JsonBuffer,
         out: &mut Vec<u8>,
     ) -> Result<(), DamagedObjectError> {
@@ -98,14 +103,15 @@ impl ResponseEnvelope {
         let body = body.to_json(buffer).ok_or(DamagedObjectError)?;
         match self {
             Self::ProtobufList(..) => {}
-            Self::List(envelope) if is_first => envelope.write_first_item(body, out),
-            Self::List(envelope) => envelope.write_next_item(body, out),
+            Self::List(envelope) => match position {
+                ItemPosition::First => envelope.write_first_item(body, out),
+                ItemPosition::Next => envelope.write_next_item(body, out),
+            },
             Self::Table(envelope, printer, now) => {
                 let cells = printer.row(&envelope.api_version, &envelope.kind, body, *now);
-                if is_first {
-                    envelope.write_first_row(&cells, body, out);
-                } else {
-                    envelope.write_next_row(&cells, body, out);
+                match position {
+                    ItemPosition::First => envelope.write_first_row(&cells, body, out),
+                    ItemPosition::Next => envelope.write_next_row(&cells, body, out),
                 }
             }
         }
@@ -140,7 +146,7 @@ pub(super) fn whole(
             let version = object.version.clone().unwrap_or_else(|| 0.into());
             let envelope = ResponseEnvelope::new(kind, format, version, None, None, 0, metrics);
             envelope.head(&mut out);
-            envelope.write(body, true, &mut JsonBuffer::default(), &mut out)?;
+            envelope.write(body, ItemPosition::First, &mut JsonBuffer::default(), &mut out)?;
             envelope.tail(false, &mut out);
             return Ok(out);
         }

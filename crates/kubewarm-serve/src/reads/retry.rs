@@ -5,24 +5,46 @@ use super::{
     read_candidates::ReadCandidates, recent_versions::CallerHash,
 };
 use crate::metrics::WaitReason;
-use kubewarm_api::model::{InformerKey, MetricOutcome, ProfileRef, ResourceVersion};
-use kubewarm_cache::informer::FreshnessCheckResult;
+use futures::future::{pending, select_all};
+use kubewarm_api::model::{GroupResource, InformerKey, MetricOutcome, ProfileRef, ResourceVersion};
+use kubewarm_cache::{
+    informer::{FreshnessCheckResult, InformerHandles},
+    store::StoreReader,
+};
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
 use std::{sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::{
+    select,
+    time::{Instant, timeout_at},
+};
 
-/// How long a read waits until a store reaches the resource version that the read needs, or until a freshness check
-/// confirms the store that will answer. The bookmark of a probe (a second, short watch) takes up to 3 s. A read that
-/// arrives during another read's check waits for two of them.
+/// How long a read waits until a store reaches the resource version that the read needs, or until a
+/// freshness check confirms the store that will answer. A freshness check can wait 3 s for the
+/// bookmark of a probe, which is a second, short watch. A read that arrives during another read's
+/// freshness check can wait for the rest of this check and for its own.
 const MAX_WAIT: Duration = Duration::from_secs(6);
-/// The same with `--forward`, if the read needs the state of the time of its request: the API server then answers it.
-/// A freshness check takes about 10 ms for 200 objects and 30 ms for 1,000, so most reads of larger stores are forwarded.
+/// How long a read waits if the API server can answer it instead (`--forward`). This limit applies
+/// to reads with `resourceVersion` (except `Exact`), later pages of lists, `Strict` reads, and
+/// kinds without bookmarks. A freshness check takes about 10 ms for 200 objects and 30 ms for
+/// 1,000. So kubewarm forwards most of these reads of larger stores.
 const FORWARD_WAIT: Duration = Duration::from_millis(25);
-/// The interval at which a waiting read checks the resource version of a store, because stores do not wake reads.
-const VERSION_POLL: Duration = Duration::from_millis(20);
-/// The maximum number of attempts for one read. kubewarm repeats an attempt if the informer lost access or listed
-/// its objects again during the attempt.
+/// How long a read that waits for a forwarded write waits after a failed freshness check, until it
+/// repeats the check.
+const CHECK_PAUSE: Duration = Duration::from_secs(1);
+/// The maximum number of attempts for one read. kubewarm repeats an attempt if the informer lost
+/// access or relisted during the attempt.
 const MAX_TRIES: usize = 4;
+
+/// Why no informer that can answer a request is readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ColdCause {
+    /// At least one informer lists, or waits for its list.
+    NotWarm,
+    /// All informers are blocked because kubewarm could not verify their access.
+    Unverified,
+    /// All informers lack permission to list or watch.
+    Forbidden,
+}
 
 /// Why kubewarm cannot answer a read yet.
 pub(super) enum ReadAttemptError {
@@ -30,38 +52,60 @@ pub(super) enum ReadAttemptError {
     Cold {
         /// How long the profiles permit a read to wait for a warm informer.
         wait: Duration,
-        /// Whether all informers that can answer the request lack permission to list and watch.
-        is_forbidden: bool,
+        cause: ColdCause,
     },
     /// No store has reached the resource version that the read needs.
     Behind {
-        /// The informer with the newest store. A bookmark can bring its store to the resource version.
+        /// The informer with the newest store. A bookmark can raise its store to the resource
+        /// version, without an event.
         informer: Box<InformerKey>,
-        /// The requests for the bookmark count against the limit on kubewarm's requests for this namespace.
+        /// The namespace whose limit on kubewarm's requests to the API server counts the request
+        /// for the bookmark.
         payer: Arc<str>,
-        /// The resource version that the read needs.
-        query: ResourceVersion,
-        /// The resource version of this store; `None` if it has none.
+        /// The resource version of this informer's store, for the error message; `None` if it has
+        /// none.
         newest: Option<ResourceVersion>,
+        wait: VersionWait,
+        /// When kubewarm tries again at the latest, because something else than a version can
+        /// decide.
+        retry_at: Instant,
     },
-    /// kubewarm has not confirmed that a store is as new as the read needs. A freshness check can confirm the
-    /// store of `informer`.
-    Unconfirmed {
-        informer: Box<InformerKey>,
-        /// The freshness check counts against the limit on kubewarm's requests for this namespace.
-        payer: Arc<str>,
-        /// A freshness check is sufficient for this read only if the check began after this time.
-        since: Instant,
-        /// Whether the API server answers the read if the freshness check takes long: the profiles require a check
-        /// for each read, or the API server sends no bookmarks for the kind.
-        is_forwardable: bool,
-        /// The error that the client receives if the freshness check fails.
-        failure: StatusError,
-    },
-    /// During the attempt, the informer lost access or listed its objects again, so kubewarm repeats the attempt.
+    /// kubewarm has not confirmed that a store is as new as the read needs.
+    Unconfirmed(Box<FreshnessWait>),
+    /// During the attempt, the informer lost access or relisted, so kubewarm repeats the attempt.
     Disturbed,
     /// kubewarm answers the read with this error, because a further attempt cannot help.
     Failed(StatusError),
+}
+
+/// What a read waits for that needs a freshness check of a store.
+pub(super) struct FreshnessWait {
+    /// The informer whose store a freshness check can confirm.
+    pub(super) informer: InformerKey,
+    /// The namespace whose limit on kubewarm's requests to the API server counts the freshness
+    /// check.
+    pub(super) payer: Arc<str>,
+    /// A freshness check is sufficient for this read only if the check began after this time.
+    pub(super) since: Instant,
+    /// Whether kubewarm forwards the read if the freshness check takes long. This applies if the
+    /// profiles require a check for each read, or if the API server sends no bookmarks for the
+    /// kind, so that only an event can confirm a store of more than 1,000 objects.
+    pub(super) is_forwardable: bool,
+    /// The forwarded write that the store may lack. The write's event can still arrive, so a failed
+    /// freshness check does not end the read. `None` if the read needs no write.
+    pub(super) written: Option<VersionWait>,
+    /// The error that the client receives if no freshness check confirms the store.
+    pub(super) failure: StatusError,
+}
+
+impl ColdCause {
+    fn error(self, resource: &GroupResource) -> StatusError {
+        match self {
+            Self::NotWarm => StatusError::not_warm(resource, RETRY_AFTER_SECONDS),
+            Self::Unverified => StatusError::access_unverified(resource, RETRY_AFTER_SECONDS),
+            Self::Forbidden => StatusError::access_missing(resource),
+        }
+    }
 }
 
 impl From<StatusError> for ReadAttemptError {
@@ -71,8 +115,9 @@ impl From<StatusError> for ReadAttemptError {
 }
 
 impl ReadService {
-    /// Calls `answer` with the informers that can answer the request. If `answer` returns a reason to wait, waits
-    /// and calls `answer` again. Returns the result of `answer`, and whether the request waited.
+    /// Calls `answer` with the informers that can answer the request. If `answer` returns a reason
+    /// to wait, waits and calls `answer` again. Returns the result of `answer`, and whether the
+    /// request waited.
     ///
     /// # Errors
     ///
@@ -87,11 +132,10 @@ impl ReadService {
         let started_at = Instant::now();
         let mut waited = None;
         let mut changes = self.dependencies.changes.subscribe();
-        let of = request.resource.group_resource();
-        let not_warm = || StatusError::not_warm(of, RETRY_AFTER_SECONDS);
-        let access_missing = || StatusError::access_missing(of, RETRY_AFTER_SECONDS);
+        let resource = request.resource.group_resource();
         let mut disturbed = 0;
-        // The wait for a warm informer has a limit of its own.
+        // The start of the wait for a version or a freshness check. The wait for a warm informer
+        // has a limit of its own, and does not shorten this wait.
         let mut waits_since: Option<Instant> = None;
         let mut confirmed: Option<(InformerKey, FreshnessCheckResult)> = None;
         let answered = async {
@@ -115,17 +159,17 @@ impl ReadService {
                 match answered {
                     Ok(answer) => return Ok(answer),
                     Err(ReadAttemptError::Failed(failure)) => return Err(failure),
-                    Err(ReadAttemptError::Cold { wait, is_forbidden }) => {
+                    Err(ReadAttemptError::Cold { wait, cause }) => {
                         waited = Some(WaitReason::Sync);
                         let until = started_at + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
-                        // State changes of unrelated informers also wake this read, so the read checks its time
-                        // limit after each change.
+                        // State changes of unrelated informers also wake this read, so the read
+                        // checks its time limit after each change.
                         if is_over || until <= Instant::now() {
-                            return Err(if is_forbidden { access_missing() } else { not_warm() });
+                            return Err(cause.error(resource));
                         }
                     }
-                    Err(ReadAttemptError::Behind { informer, payer, query, newest }) => {
+                    Err(ReadAttemptError::Behind { informer, payer, newest, wait, retry_at }) => {
                         let now = Instant::now();
                         let waits_since = *waits_since.get_or_insert(now);
                         let is_named = matches!(
@@ -134,48 +178,31 @@ impl ReadService {
                                 | VersionMatch::Continue { version: Some(_), .. }
                         );
                         let give_up = sender.give_up(request, is_named);
-                        // The version can be one of another kind, so that no event of this kind has it.
+                        // The client's `resourceVersion` can be that of a change to another kind,
+                        // so no event of this kind brings it. So kubewarm requests a bookmark.
                         if is_named {
-                            self.dependencies.freshness_checker.request_bookmark(&informer, &payer);
+                            self.dependencies.freshness_checker.request_proof(&informer, &payer);
                         }
                         let until = waits_since + give_up.max_wait();
                         if now >= until {
-                            let failure = StatusError::too_large_version(&query, newest.as_ref());
+                            let failure =
+                                StatusError::too_large_version(&wait.version, newest.as_ref());
                             return Err(give_up.with(failure));
                         }
                         waited = Some(WaitReason::ResourceVersion);
-                        sleep_until(until.min(now + VERSION_POLL)).await;
+                        wait.until_reached(&self.dependencies.reports, retry_at.min(until)).await;
                     }
-                    Err(ReadAttemptError::Unconfirmed {
-                        informer,
-                        payer,
-                        since,
-                        is_forwardable,
-                        failure,
-                    }) => {
+                    Err(ReadAttemptError::Unconfirmed(wait)) => {
                         let waits_since = *waits_since.get_or_insert_with(Instant::now);
-                        let give_up = sender.give_up(request, is_forwardable);
-                        let failure = give_up.with(failure);
+                        let give_up = sender.give_up(request, wait.is_forwardable);
                         waited = Some(WaitReason::FreshnessCheck);
                         let until = waits_since + give_up.max_wait();
-                        let proving =
-                            self.dependencies.freshness_checker.check(&informer, &payer, since);
-                        confirmed = match timeout_at(until, proving).await {
-                            Ok(Ok(freshness_check)) if Instant::now() < until => {
-                                Some((*informer, freshness_check))
-                            }
-                            Ok(Err(fault)) => {
-                                tracing::debug!(%informer, %fault, "not confirmed to be current");
-                                return Err(failure);
-                            }
-                            // A check that others wait for can end at once. So the time limit also ends this loop.
-                            Ok(Ok(_)) | Err(_) => return Err(failure),
-                        };
+                        confirmed = self.until_confirmed(*wait, give_up, until).await?;
                     }
                     Err(ReadAttemptError::Disturbed) => {
                         disturbed += 1;
                         if disturbed >= MAX_TRIES {
-                            return Err(not_warm());
+                            return Err(ColdCause::NotWarm.error(resource));
                         }
                     }
                 }
@@ -188,7 +215,57 @@ impl ReadService {
         Ok((answered?, waited.is_some()))
     }
 
-    /// Records the end of a wait. If the API server answers the read, records that for the caller's next reads.
+    /// Waits for a freshness check. Returns the informer and the result of the check.
+    ///
+    /// Returns `None` if the read tries again without this result: because a store has received the
+    /// write that the read waits for, or because the read repeats a failed check.
+    ///
+    /// # Errors
+    ///
+    /// The error of `wait` at `until`. Without a write to wait for, also if the check fails.
+    async fn until_confirmed(
+        &self,
+        wait: FreshnessWait,
+        give_up: GiveUp,
+        until: Instant,
+    ) -> Result<Option<(InformerKey, FreshnessCheckResult)>, StatusError> {
+        let FreshnessWait { informer, payer, since, written, failure, .. } = wait;
+        let failure = give_up.with(failure);
+        // kubewarm forwards a forwardable read instead of waiting for the write's event.
+        let written = written.filter(|_| !give_up.is_forwarded);
+        if written.is_some() && Instant::now() >= until {
+            return Err(failure);
+        }
+        let reports = &self.dependencies.reports;
+        let checking = self.dependencies.freshness_checker.check(&informer, &payer, since);
+        let arrival = async {
+            match &written {
+                Some(written) => written.reached(reports).await,
+                None => pending().await,
+            }
+        };
+        let checked = select! {
+            checked = timeout_at(until, checking) => checked,
+            () = arrival => return Ok(None),
+        };
+        match (checked, written) {
+            (Ok(Ok(freshness_check)), _) if Instant::now() < until => {
+                Ok(Some((informer, freshness_check)))
+            }
+            (Ok(Err(fault)), written) => {
+                tracing::debug!(%informer, %fault, "not confirmed to be current");
+                let Some(written) = written else { return Err(failure) };
+                written.until_reached(reports, until.min(Instant::now() + CHECK_PAUSE)).await;
+                Ok(None)
+            }
+            // A freshness check that other reads share can end at once without a result for this
+            // read. So the time limit also ends this loop.
+            (Ok(Ok(_)) | Err(_), _) => Err(failure),
+        }
+    }
+
+    /// Records the end of a wait in the metrics. If the API server answers the read instead, the
+    /// caller's next read from a store must not be older than this answer.
     fn record_wait(
         &self,
         request: &ObjectRequest,
@@ -196,13 +273,50 @@ impl ReadService {
         (reason, started_at): (WaitReason, Instant),
         failure: Option<&StatusError>,
     ) {
-        if failure.is_some_and(|it| it.is_specific_to_cache() && it.code() == 504) {
+        if failure.is_some_and(|failure| failure.is_specific_to_cache() && failure.code() == 504) {
             let scope = (request.resource.group_resource(), request.namespace.as_ref());
             self.seen_reads.record(sender.caller, scope, None);
             return;
         }
         let outcome = if failure.is_none() { MetricOutcome::Success } else { MetricOutcome::Error };
         self.dependencies.metrics.observe_wait(reason, outcome, started_at.elapsed());
+    }
+}
+
+/// What a read waits for that needs a resource version which no store has reached.
+pub(super) struct VersionWait {
+    /// The resource version that the read needs.
+    pub(super) version: ResourceVersion,
+    /// If `version` is that of a forwarded write, the time of the write. A store that is confirmed
+    /// to be current as of a later time contains the write too.
+    pub(super) written_at: Option<Instant>,
+    /// The stores that could answer and have not reached the version, with their informers.
+    pub(super) stores: Vec<(InformerKey, StoreReader)>,
+}
+
+impl VersionWait {
+    /// Waits until one of the stores reaches the version, or is confirmed to contain the write.
+    async fn reached(&self, reports: &InformerHandles) {
+        let is_confirmed = |informer: &InformerKey| {
+            self.written_at.is_some_and(|written_at| {
+                let report = reports.get_summary(informer);
+                report.is_some_and(|report| report.current_at > Some(written_at))
+            })
+        };
+        let waits = self.stores.iter().map(|(informer, store)| {
+            Box::pin(store.wait_for_version(move |version| {
+                version >= Some(&self.version) || is_confirmed(informer)
+            }))
+        });
+        match self.stores.len() {
+            0 => pending().await,
+            _ => drop(select_all(waits).await),
+        }
+    }
+
+    /// Like [`Self::reached`], but waits at most until `until`.
+    async fn until_reached(&self, reports: &InformerHandles, until: Instant) {
+        let _late = timeout_at(until, self.reached(reports)).await;
     }
 }
 
@@ -214,10 +328,12 @@ pub(super) struct RequestSender {
 }
 
 impl RequestSender {
-    /// When the wait for a store ends. A forwardable read goes to the API server early, unless it selects by an index,
-    /// which the API server does not know.
+    /// Returns when the wait for a store ends. A forwardable read goes to the API server early,
+    /// except for a read that selects by a profile's index, because the API server does not know
+    /// the index.
     fn give_up(self, request: &ObjectRequest, is_forwardable: bool) -> GiveUp {
-        let has_index = request.fields.requirements().any(|it| it.index_name().is_some());
+        let has_index =
+            request.fields.requirements().any(|requirement| requirement.index_name().is_some());
         let is_forwarded = self.can_forward && is_forwardable && !has_index;
         GiveUp { is_forwarded }
     }
@@ -226,17 +342,18 @@ impl RequestSender {
 /// When a read stops waiting for a store.
 #[derive(Clone, Copy)]
 struct GiveUp {
-    /// Whether the API server answers the read then.
+    /// Whether kubewarm then forwards the read to the API server.
     is_forwarded: bool,
 }
 
 impl GiveUp {
-    /// The longest wait for a store, from the first one that was not new enough.
+    /// The longest wait, counted from the first attempt that found no store new enough.
     fn max_wait(self) -> Duration {
         if self.is_forwarded { FORWARD_WAIT } else { MAX_WAIT }
     }
 
-    /// Returns the error at the end of the wait: `failure`, marked as specific to kubewarm if the read is forwarded.
+    /// Returns the error at the end of the wait: `failure`, marked as specific to kubewarm if the
+    /// API server answers the read instead.
     fn with(self, failure: StatusError) -> StatusError {
         if self.is_forwarded { failure.specific_to_cache() } else { failure }
     }

@@ -15,7 +15,8 @@ pub(super) struct RowPrinter {
 }
 
 impl PartialEq for RowPrinter {
-    /// Whether both print the same rows. The metrics do not count, because the process has only one set of them.
+    /// Whether both print the same rows. The comparison ignores the metrics, because the process
+    /// has only one set of metrics.
     fn eq(&self, other: &Self) -> bool {
         self.printer == other.printer && self.resource == other.resource
     }
@@ -28,8 +29,9 @@ impl RowPrinter {
         Self { printer, resource: resource.clone(), metrics: metrics.clone() }
     }
 
-    /// Returns the members of the row of the object with the JSON `stored`. If a cell cannot be computed, counts the
-    /// row. Logs only the first such row of a resource, because anyone who can write an object could fill the log.
+    /// Returns the members of the row of the object with the JSON `stored`. If a cell cannot be
+    /// computed, counts the row. Logs only the first such row of a resource, because anyone who can
+    /// write an object could fill the log.
     pub(super) fn row(
         &self,
         api_version: &str,
@@ -82,7 +84,8 @@ mod tests {
         }
         assert!(!metrics.count_incomplete_row(&core("pods")), "two rows were counted");
         let families = registry.gather();
-        let counted = families.iter().find(|it| it.name() == "kubewarm_read_incomplete_rows_total");
+        let counted =
+            families.iter().find(|family| family.name() == "kubewarm_read_incomplete_rows_total");
         let counted = counted.unwrap().get_metric()[0].get_counter().get_value();
         assert_eq!(counted.to_string(), "3");
     }

@@ -2,12 +2,12 @@
 
 use crate::metrics::ReadMetrics;
 use kubewarm_api::model::{
-    FieldPath, IndexDefinition, InformerKey, ProfileMode, ProfileRef, ResolvedProfile, Resource,
+    FieldPath, IndexDefinition, InformerKey, ProfileRef, ResolvedProfile, Resource,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The informers from which profiles serve gets, lists and watches, by resource. kubewarm builds this index again
-/// when a profile changes, or when the informers of a profile's targets change.
+/// The informers from which profiles serve gets, lists and watches, by resource. kubewarm builds
+/// this index again when a profile changes, or when the informers of a profile's targets change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServingIndex {
     pub(super) by_resource: BTreeMap<Resource, Vec<ServingInformer>>,
@@ -17,45 +17,40 @@ pub struct ServingIndex {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServingInformer {
     /// The profile, with its read policy.
-    pub declared: Arc<ResolvedProfile>,
+    pub resolved: Arc<ResolvedProfile>,
     /// The informer's key.
     pub key: InformerKey,
-    /// The field indexes that the profile declares. Each entry contains the indexes of one target that uses this
-    /// informer.
+    /// The field indexes that the profile declares. Each entry contains the indexes of one target
+    /// that uses this informer.
     pub indexes: Vec<Arc<[IndexDefinition]>>,
 }
 
 impl ServingInformer {
-    /// The field paths of the index `name`, which the profile's targets declare. Two targets that share an informer
-    /// can declare different paths under one name.
+    /// The field paths of the index `name`, which the profile's targets declare. Two targets that
+    /// share an informer can declare different paths under one name.
     pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &FieldPath> {
-        let named = self.indexes.iter().flat_map(|of_target| &**of_target);
-        named.filter(move |index| *index.name == *name).map(|index| &index.path)
+        let definitions = self.indexes.iter().flat_map(|of_target| &**of_target);
+        definitions.filter(move |index| *index.name == *name).map(|index| &index.path)
     }
 }
 
 impl ServingIndex {
     /// Collects the informers of `profiles`.
     ///
-    /// After a change of a profile, a target's previous informers serve reads until its new informers are synced.
-    /// The index contains the previous and the new informers. A read that only a new informer can answer waits
-    /// until the new informer is warm.
-    #[must_use]
+    /// After a change of a profile, a target's previous informers serve reads until its new
+    /// informers are synced. The index contains the previous and the new informers. A read that
+    /// only a new informer can answer waits until the new informer is warm.
     pub fn of<'a>(profiles: impl IntoIterator<Item = &'a Arc<ResolvedProfile>>) -> Self {
         let mut by_resource: BTreeMap<Resource, Vec<ServingInformer>> = BTreeMap::new();
-        for declared in profiles {
-            if declared.mode == ProfileMode::Plan {
-                continue;
-            }
+        for resolved in profiles {
             let mut informers: BTreeMap<&InformerKey, Vec<Arc<[IndexDefinition]>>> =
                 BTreeMap::new();
-            for target in declared.targets.iter().filter(|target| !target.is_stopped()) {
-                let serving = target.serving.iter().flat_map(|serving| &*serving.informers);
-                for informer in target.informers.iter().chain(serving) {
+            for target in resolved.running_targets() {
+                for informer in target.informers.iter().chain(target.serving_informers()) {
                     let indexes = informers.entry(&informer.key).or_default();
-                    // After a profile change, the stores of the previous informers lack field indexes that the
-                    // changed profile adds. A query by such a field still works, because kubewarm then scans all
-                    // objects.
+                    // After a profile change, the stores of the previous informers lack field
+                    // indexes that the changed profile adds. A query by such a field still works,
+                    // because kubewarm then scans all objects.
                     if !target.named.is_empty() && !indexes.contains(&target.named) {
                         indexes.push(Arc::clone(&target.named));
                     }
@@ -63,7 +58,7 @@ impl ServingIndex {
             }
             for (key, indexes) in informers {
                 by_resource.entry(key.resource.clone()).or_default().push(ServingInformer {
-                    declared: Arc::clone(declared),
+                    resolved: Arc::clone(resolved),
                     key: key.clone(),
                     indexes,
                 });
@@ -72,8 +67,8 @@ impl ServingIndex {
         Self { by_resource }
     }
 
-    /// The informers of `resource`. The result has one entry for each profile that uses an informer.
-    #[must_use]
+    /// The informers of `resource`. The result has one entry for each profile that uses an
+    /// informer.
     pub fn informers(&self, resource: &Resource) -> &[ServingInformer] {
         self.by_resource.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
@@ -84,11 +79,12 @@ impl ServingIndex {
         }
     }
 
-    /// The resources of all informers. If `profile` is given, only the resources of this profile's informers.
+    /// The resources of all informers. If `profile` is given, only the resources of this profile's
+    /// informers.
     pub fn resources(&self, profile: Option<&ProfileRef>) -> impl Iterator<Item = &Resource> {
         let is_of = move |informers: &[ServingInformer]| {
             profile.is_none_or(|profile| {
-                informers.iter().any(|informer| informer.declared.profile == *profile)
+                informers.iter().any(|informer| informer.resolved.profile == *profile)
             })
         };
         self.by_resource
@@ -115,8 +111,8 @@ mod tests {
         InformerSpec::new(key.clone(), ProfileRef { namespace: "a".into(), name: "p".into() })
     }
 
-    /// A target that declares `informer`. The informer `old` still serves the reads of this target, as after a
-    /// profile change.
+    /// A target that declares `informer`. The informer `old` still serves the reads of this target,
+    /// as after a profile change.
     fn target(
         name: &str,
         informer: &InformerKey,
@@ -143,19 +139,20 @@ mod tests {
 
     #[test]
     fn declared_indexes_count_for_all_informers_of_the_target() {
-        let (one, two, old) = (informer("a", "", ""), informer("b", "", ""), informer("c", "", ""));
+        let (first, second, old) =
+            (informer("a", "", ""), informer("b", "", ""), informer("c", "", ""));
         let targets = vec![
-            target("first", &one, &old, &["app", "tier"]),
-            target("second", &one, &one, &["node"]),
-            target("third", &two, &two, &[]),
+            target("first", &first, &old, &["app", "tier"]),
+            target("second", &first, &first, &["node"]),
+            target("third", &second, &second, &[]),
         ];
         let declared = Arc::new(ResolvedProfile { targets, ..declared("a") });
         let serving_index = ServingIndex::of([&declared]);
-        let names: Vec<Vec<_>> = [&one, &two, &old]
+        let names: Vec<Vec<_>> = [&first, &second, &old]
             .into_iter()
             .map(|key| {
                 let informers = serving_index.informers(&key.resource).iter();
-                let of_key = informers.filter(|it| it.key == *key).collect::<Vec<_>>();
+                let of_key = informers.filter(|informer| informer.key == *key).collect::<Vec<_>>();
                 assert_eq!(of_key.len(), 1, "{key}");
                 let all = ["app", "tier", "node"].into_iter();
                 all.filter(|name| of_key[0].indexes(name).next().is_some()).collect()
@@ -177,13 +174,15 @@ mod tests {
             metrics.response_bytes(Some(&resource)).inc();
         }
         let families = registry.gather();
-        let bytes = families.iter().find(|it| it.name() == "kubewarm_read_response_bytes_total");
+        let bytes =
+            families.iter().find(|family| family.name() == "kubewarm_read_response_bytes_total");
         let series = bytes.unwrap().get_metric().iter();
         let resource_of = |labels: &[prometheus::proto::LabelPair]| {
-            labels.iter().find(|it| it.name() == "resource").map(|it| it.value().to_owned())
+            labels.iter().find(|pair| pair.name() == "resource").map(|pair| pair.value().to_owned())
         };
-        let mut found: Vec<_> = series.filter_map(|it| resource_of(it.get_label())).collect();
-        found.sort();
-        assert_eq!(found, ["_other", "pods"]);
+        let mut resources: Vec<_> =
+            series.filter_map(|series| resource_of(series.get_label())).collect();
+        resources.sort();
+        assert_eq!(resources, ["_other", "pods"]);
     }
 }

@@ -1,19 +1,19 @@
-//! Handles requests to the read API: parses, authorizes and answers each request, in this order. So a caller
-//! without permission cannot find out whether kubewarm keeps an object.
+//! Handles requests to the read API: parses, authorizes and answers each request, in this order. So
+//! a caller without permission cannot find out whether kubewarm keeps an object.
 
 use super::{
-    api_server_version_cache::ApiServerVersionCache,
     body::{BrokenUpstream, IncomingRequest, OutgoingResponse, RequestError},
     forward::{ForwardedRequest, RequestForwarder},
-    pending_response::ResponsePermit,
     rejection::{no_credentials, refusal, refused_by},
     response,
+    route::{ParsedRequest, Route},
+    unwritten_response::ResponsePermit,
     watch_session::{WatchReview, WatchSession},
 };
 use crate::review;
 use crate::{
     ApplierRegistry, ForwardedReads, WatcherRegistry,
-    callers::{AuthenticatedCaller, CallerAdmission, CallerCredentials, is_impersonation_header},
+    callers::{AuthenticatedCaller, CallerCredentials, CallerGate},
     metrics::{HandlerLabel, ReadMetrics, ResponseLabels, ResponseSource},
     reads::{ReadService, ReadSource},
 };
@@ -21,13 +21,13 @@ use http::header::ACCEPT;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{FieldSelector, LabelSelector, MetricOutcome, ProfileRef, Resource};
-use kubewarm_client::KeyedPermit;
+use kubewarm_client::{KeyedPermit, ServerVersionCache};
 use kubewarm_wire::{
-    ApiDocument, DiscoveryForm, JSON, ObjectRequest, PROTOBUF, RequestInfo, RequestTarget,
-    StatusError, WatchOptions, render_discovery_document,
+    ApiDocument, DiscoveryForm, ObjectRequest, RequestInfo, RequestTarget, StatusError,
+    WatchOptions, render_discovery_document,
 };
-use std::{fmt, hash::RandomState, sync::Arc};
-use tokio::time::Instant;
+use std::{hash::RandomState, sync::Arc};
+use tokio::{runtime::Handle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// The handler of all requests to the read API, and the services that this handler uses.
@@ -35,15 +35,18 @@ pub struct ReadApi {
     /// Answers gets, lists and watches from stores.
     pub reads: Arc<ReadService>,
     /// Authenticates and authorizes callers.
-    pub callers: Arc<CallerAdmission>,
+    pub callers: Arc<CallerGate>,
     /// The API server's version, for `/version`.
-    pub version: ApiServerVersionCache,
-    /// Forwards requests that kubewarm cannot answer to the API server. With `None`, kubewarm rejects such
-    /// requests.
+    pub version: ServerVersionCache,
+    /// The runtime that sends requests to the API server.
+    pub runtime: Handle,
+    /// Forwards requests that kubewarm cannot answer to the API server. With `None`, kubewarm
+    /// rejects such requests.
     pub forward: Option<RequestForwarder>,
     /// Counts requests and watches.
     pub metrics: ReadMetrics,
-    /// The key of the hashes that hide the names of informers and users from clients. Each process has its own key.
+    /// The key of the hashes that hide the names of informers and users from clients. Each process
+    /// has its own key.
     pub tag_key: RandomState,
     /// The list of forwarded reads, for `/debug/forwarded`.
     pub forwarded_reads: ForwardedReads,
@@ -74,6 +77,21 @@ struct AdmittedRequest {
 impl HandledRequest {
     const fn without_resource(handler: HandlerLabel, answered: HandlerResult) -> Self {
         Self { handler, resource: None, answered }
+    }
+
+    /// Replaces the error of a request with a client certificate, because kubewarm cannot forward
+    /// this request. The new error gives this reason, if kubewarm forwards the same request with a
+    /// token. A malformed request keeps its own error, because that message is more useful.
+    fn not_forwarded(self) -> Self {
+        match &self.answered {
+            Err(RequestError::Status(failure))
+                if failure.is_specific_to_cache() && !matches!(failure.code(), 400 | 422) =>
+            {
+                let failure = StatusError::cannot_forward().into();
+                Self::without_resource(HandlerLabel::Forward, Err(failure))
+            }
+            _ => self,
+        }
     }
 }
 
@@ -112,33 +130,36 @@ impl ReadApi {
         Ok(response)
     }
 
-    /// Answers from stores. Forwards the request if kubewarm cannot answer and `--forward` is set.
+    /// Answers from stores, from the API server, or from stores and then from the API server if no
+    /// store can answer.
     async fn answer(&self, request: IncomingRequest) -> HandledRequest {
-        let Some(forward) = &self.forward else { return self.answer_from_cache(&request).await };
-        let mut undeclared = None;
-        if !Self::must_be_forwarded(&request) {
-            match self.answer_from_cache(&request).await {
-                // kubewarm cannot forward a request with a valid client certificate. If kubewarm has rejected such
-                // a request as malformed, the client receives this rejection. Its message is more useful than the
-                // message that kubewarm cannot forward the request.
-                HandledRequest {
-                    handler,
-                    resource,
-                    answered: Err(RequestError::Status(failure)),
-                } if failure.is_specific_to_cache()
-                    && !(matches!(failure.code(), 400 | 422)
-                        && has_client_certificate(&request)) =>
-                {
-                    let is_undeclared = failure.code() == 421;
-                    undeclared = resource.filter(|_| is_undeclared).map(|it| (handler, it));
-                }
-                handled => return handled,
+        let (forward, undeclared) = match Route::of(self.forward.as_ref(), &request) {
+            Ok(Route::Cache(parsed)) => {
+                let handled = self.answer_from_cache(&request, parsed, false).await;
+                return if self.forward.is_some() { handled.not_forwarded() } else { handled };
             }
-        }
-        if has_client_certificate(&request) {
-            let failure = StatusError::cannot_forward().into();
-            return HandledRequest::without_resource(HandlerLabel::Forward, Err(failure));
-        }
+            Ok(Route::Forward(forward)) => (forward, None),
+            Ok(Route::CacheThenForward(forward, parsed)) => {
+                match self.answer_from_cache(&request, parsed, true).await {
+                    HandledRequest {
+                        handler,
+                        resource,
+                        answered: Err(RequestError::Status(failure)),
+                    } if failure.is_specific_to_cache() => {
+                        let is_undeclared = failure.code() == 421;
+                        let resource = resource.filter(|_| is_undeclared);
+                        (forward, resource.map(|resource| (handler, resource)))
+                    }
+                    handled => return handled,
+                }
+            }
+            Err(failure) => {
+                return HandledRequest::without_resource(
+                    HandlerLabel::Forward,
+                    Err(failure.into()),
+                );
+            }
+        };
         let mut sent = ForwardedRequest { undeclared, ..ForwardedRequest::default() };
         let answered = forward.send(request, &self.callers, &self.metrics, &mut sent).await;
         if answered.as_ref().is_ok_and(|response| response.status().is_success()) {
@@ -148,33 +169,21 @@ impl ReadApi {
         HandledRequest { handler: HandlerLabel::Forward, resource: sent.resource, answered }
     }
 
-    /// Whether only the API server can answer `request`. This applies to each request that is not a GET, and to a
-    /// request that switches protocols. It also applies to impersonation, because only the API server can decide
-    /// whether the caller may read as the other user.
-    fn must_be_forwarded(request: &IncomingRequest) -> bool {
-        let mut names = request.head.headers.keys().map(http::HeaderName::as_str);
-        request.head.method != http::Method::GET
-            || request.upgrade.is_some()
-            || names.any(is_impersonation_header)
-    }
-
-    async fn answer_from_cache(&self, request: &IncomingRequest) -> HandledRequest {
-        // The API server can accept a request that kubewarm does not understand, so `--forward` forwards it.
-        let parse = || parse_request(request).map_err(StatusError::specific_to_cache);
-        let understood = credentials(request).and_then(|it| Ok((it, parse()?)));
+    /// Answers from stores. With `can_forward`, the caller of this method forwards a request that
+    /// fails with an error that is specific to kubewarm.
+    async fn answer_from_cache(
+        &self,
+        request: &IncomingRequest,
+        parsed: ParsedRequest,
+        can_forward: bool,
+    ) -> HandledRequest {
+        let understood = credentials(request).and_then(|credentials| Ok((credentials, parsed?)));
         let (credentials, info) = match understood {
             Ok(understood) => understood,
             Err(failure) => {
                 return HandledRequest::without_resource(HandlerLabel::Other, Err(failure.into()));
             }
         };
-        let sends_on = self.forward.is_some() && !has_client_certificate(request);
-        if sends_on && matches!(info.target, RequestTarget::Document(..)) {
-            // With `--forward`, the API server answers discovery requests, so that a client such as kubectl
-            // finds all kinds of the cluster.
-            let failure = StatusError::no_such_path().into();
-            return HandledRequest::without_resource(HandlerLabel::Forward, Err(failure));
-        }
         let handler = match &info.target {
             RequestTarget::Document(..) => HandlerLabel::Discovery,
             RequestTarget::Objects(objects) if objects.name.is_some() => HandlerLabel::Get,
@@ -185,7 +194,7 @@ impl ReadApi {
             RequestTarget::Document(..) => None,
             RequestTarget::Objects(objects) => Some(objects.resource.clone()),
         };
-        let answered = self.answer_authorized(request, &credentials, info).await;
+        let answered = self.answer_authorized(request, &credentials, info, can_forward).await;
         HandledRequest { handler, resource, answered }
     }
 
@@ -194,6 +203,7 @@ impl ReadApi {
         request: &IncomingRequest,
         credentials: &CallerCredentials,
         RequestInfo { profile, target }: RequestInfo,
+        can_forward: bool,
     ) -> HandlerResult {
         let peer = request.connection.peer;
         let first = match &target {
@@ -247,7 +257,7 @@ impl ReadApi {
                     return Ok((ResponseSource::Hit, response));
                 }
                 let admitted = AdmittedRequest { caller, permit };
-                self.objects(request, &objects, profile.as_ref(), admitted).await
+                self.objects(request, &objects, profile.as_ref(), admitted, can_forward).await
             }
         }
     }
@@ -258,8 +268,8 @@ impl ReadApi {
         objects: &ObjectRequest,
         profile: Option<&ProfileRef>,
         AdmittedRequest { caller, permit }: AdmittedRequest,
+        can_forward: bool,
     ) -> HandlerResult {
-        let can_forward = self.forward.is_some() && !has_client_certificate(request);
         let answer = self.reads.read(objects, profile, &caller.name, can_forward).await?;
         self.note_read(&caller, objects, Some(&answer.source));
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
@@ -303,7 +313,8 @@ impl ReadApi {
         self.note_read(&caller, objects, feed.source());
         let user = &caller.user;
         let who = response::keyed_tag(&self.tag_key, (&user.name, &user.uid));
-        let informer = feed.source().map(|it| response::keyed_tag(&self.tag_key, &it.informer));
+        let informer =
+            feed.source().map(|source| response::keyed_tag(&self.tag_key, &source.informer));
         let entered = self.watchers.register(who, informer, objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);
         let permit =
@@ -330,36 +341,24 @@ impl ReadApi {
     }
 
     async fn version(&self, request: &IncomingRequest) -> Result<OutgoingResponse, StatusError> {
-        let body = self.version.document().await.map_err(|fault| {
+        let version = self.version.get(&self.runtime).await.map_err(|fault| {
             tracing::debug!(%fault, "cannot read the API server's version");
             StatusError::unavailable("the API server's version cannot be read; try again", 1)
         })?;
-        Ok(response::json(&request.head, body))
+        Ok(response::json(&request.head, version.document()))
     }
 }
 
-fn credentials(request: &IncomingRequest) -> Result<CallerCredentials, StatusError> {
+pub(super) fn credentials(request: &IncomingRequest) -> Result<CallerCredentials, StatusError> {
     let headers = request.head.headers.iter();
     let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
     let chain = request.connection.chain.clone();
     CallerCredentials::with_chain(chain, headers).map_err(no_credentials)
 }
 
-/// Whether a client certificate authenticates the caller. kubewarm cannot forward such a request, because kubewarm
-/// does not have the private key of the client's certificate.
-fn has_client_certificate(request: &IncomingRequest) -> bool {
-    request.connection.chain.as_ref().is_some_and(|chain| chain.authenticate().is_some())
-}
-
-fn parse_request(request: &IncomingRequest) -> Result<RequestInfo, StatusError> {
-    let head = &request.head;
-    let accept = head.headers.get(ACCEPT).map(|accept| accept.to_str());
-    let accept = accept.transpose().map_err(|_| StatusError::not_acceptable(&[JSON, PROTOBUF]))?;
-    RequestInfo::parse(head.method.as_str(), head.uri.path(), head.uri.query(), accept)
-}
-
-/// The access review of a request, with the request's namespace, name and selectors. The review omits selectors by
-/// indexes of profiles, because no authorizer supports these selectors.
+/// The access review of a request, with the request's namespace, name and selectors. The review
+/// omits selectors by indexes of profiles, because no authorizer supports these selectors. So the
+/// review is about more objects, never about fewer.
 fn reviewed(objects: &ObjectRequest) -> SelfSubjectAccessReviewSpec {
     review::resource(&objects.access_attributes(), &objects.labels, &objects.reviewed_fields())
 }
@@ -375,17 +374,12 @@ fn profile_access(profile: &ProfileRef) -> kubewarm_wire::AccessAttributes<'_> {
     }
 }
 
-impl fmt::Debug for ReadApi {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadApi").field("reads", &self.reads).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The field selector in the access review of a request to `path` with the field selector `fields`.
+    /// The field selector in the access review of a request to `path` with the field selector
+    /// `fields`.
     fn fields(path: &str, fields: &str) -> String {
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("fieldSelector", fields)
@@ -397,12 +391,19 @@ mod tests {
             panic!("{path}")
         };
         let reviewed = reviewed(&objects).resource_attributes.unwrap();
-        let labels = reviewed.label_selector.and_then(|it| it.requirements).unwrap();
-        assert!(matches!(&*labels, [one] if one.key == "app" && one.operator == "Exists"));
-        let fields = reviewed.field_selector.and_then(|it| it.requirements).unwrap_or_default();
-        let fields = fields.iter().map(|it| {
-            let equals = if it.operator == "In" { "=" } else { "!=" };
-            format!("{}{equals}{}", it.key, it.values.as_deref().unwrap_or_default().join("|"))
+        let labels = reviewed.label_selector.and_then(|selector| selector.requirements).unwrap();
+        assert!(
+            matches!(&*labels, [requirement] if requirement.key == "app" && requirement.operator == "Exists")
+        );
+        let fields =
+            reviewed.field_selector.and_then(|selector| selector.requirements).unwrap_or_default();
+        let fields = fields.iter().map(|requirement| {
+            let equals = if requirement.operator == "In" { "=" } else { "!=" };
+            format!(
+                "{}{equals}{}",
+                requirement.key,
+                requirement.values.as_deref().unwrap_or_default().join("|")
+            )
         });
         fields.collect::<Vec<_>>().join(",")
     }

@@ -1,9 +1,9 @@
-//! The requests that handlers of the read API receive, and the bodies of responses. A response body holds the
-//! permit of its request until the connection has written the body.
+//! The requests that handlers of the read API receive, and the bodies of responses. A response body
+//! holds the permit of its request until the connection has written the body.
 
 use super::{
     connection::ConnectionState,
-    pending_response::{PendingResponse, PermitWait, ResponsePermit},
+    unwritten_response::{PermitWait, ResponsePermit, UnwrittenResponse},
 };
 use crate::reads::PART_BYTES;
 use bytes::Bytes;
@@ -30,26 +30,29 @@ use std::{
 };
 use tower::BoxError;
 
-/// The values of the `Upgrade` header with which kubewarm forwards a request: the protocols of exec, attach and
-/// port-forward. After a switch to a different protocol, such as h2c, requests could bypass kubewarm's checks.
+/// The values of the `Upgrade` header with which kubewarm forwards a request: the protocols of
+/// exec, attach and port-forward. After a switch to a different protocol, such as h2c, requests
+/// could bypass kubewarm's checks.
 const PROTOCOLS: [&str; 2] = ["websocket", "spdy/3.1"];
 
 pub(super) struct IncomingRequest {
     pub(super) head: Parts,
     pub(super) body: Incoming,
-    /// Resolves to the raw connection when the protocol has been switched. `None` if the request has no `Upgrade`
-    /// header with one of `PROTOCOLS`.
+    /// Resolves to the raw connection when the protocol has been switched. `None` if the request
+    /// has no `Upgrade` header with one of `PROTOCOLS`.
     pub(super) upgrade: Option<OnUpgrade>,
     pub(super) connection: Rc<ConnectionState>,
 }
 
 pub(super) type OutgoingResponse = http::Response<ResponseBody>;
 
-/// The connection to the API server broke after kubewarm may have sent the request. kubewarm then breaks the client's
-/// HTTP/2 stream or HTTP/1.1 connection too. Clients such as client-go retry a broken connection, but no 504.
+/// The connection to the API server broke after kubewarm may have sent the request. kubewarm then
+/// breaks the client's HTTP/2 stream or HTTP/1.1 connection too, because clients such as client-go
+/// retry a broken connection, but do not retry after a 504.
 ///
-/// The error has no source, because hyper would copy the reason of an HTTP/2 source into its reset of the stream. A
-/// client may repeat a write after the reason `REFUSED_STREAM`.
+/// The error has no source. hyper would copy the reason of an HTTP/2 source into its reset of the
+/// stream. A client may repeat a write after the reason `REFUSED_STREAM`, although the API server
+/// can have executed the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection to the API server broke")]
 pub(super) struct BrokenUpstream;
@@ -63,23 +66,23 @@ pub(super) enum RequestError {
     Broken(BrokenUpstream),
 }
 
-/// A response body, which kubewarm passes to hyper in parts. The permit of the request is released when hyper has
-/// written all parts.
+/// A response body, which kubewarm passes to hyper in parts. The permit of the request is released
+/// when hyper has written all parts.
 pub(super) struct ResponseBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError>>>,
     /// The bytes that `body` has produced and kubewarm has not passed to hyper yet.
     left: Bytes,
-    /// This permit counts the bytes that `body` produced last against the limits on unwritten response bytes. All
-    /// parts of these bytes share the permit.
+    /// This permit counts the bytes that `body` produced last against the limits on unwritten
+    /// response bytes. All parts of these bytes share the permit.
     permit: Option<Arc<KeyedPermit>>,
     /// The unfinished acquisition of `permit`.
     wait: Option<PermitWait>,
-    unwritten: Arc<PendingResponse>,
+    unwritten: Arc<UnwrittenResponse>,
 }
 
 impl IncomingRequest {
-    /// Converts a request that arrived on `connection`. Rejects a request body that kubewarm does not accept. Waits
-    /// at most `timeout` for the end of a chunked body without bytes.
+    /// Converts a request that arrived on `connection`. Rejects a request body that kubewarm does
+    /// not accept. Waits at most `timeout` for the end of a chunked body without bytes.
     ///
     /// # Errors
     ///
@@ -115,11 +118,12 @@ impl From<StatusError> for RequestError {
 
 fn has_unknown_encoding(headers: &HeaderMap) -> bool {
     let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
-    let is_chunked = |it: &http::HeaderValue| it.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let is_chunked = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
     encodings.next().is_some_and(|first| !is_chunked(first)) || encodings.next().is_some()
 }
 
-/// Whether a body ends without a byte. Reads the body up to its first byte.
+/// Whether a body ends without a byte, so that a chunked body without bytes counts as no body.
+/// Reads the body up to its first byte.
 async fn is_empty(body: &mut Incoming) -> bool {
     while let Some(frame) = body.frame().await {
         if frame.map_or(true, |frame| frame.data_ref().is_some_and(|data| !data.is_empty())) {
@@ -132,13 +136,15 @@ async fn is_empty(body: &mut Incoming) -> bool {
 fn has_upgrade(request: &http::Request<Incoming>) -> bool {
     let values = |name| request.headers().get_all(name).iter().map(|value| value.to_str());
     let options = values(CONNECTION).flatten().flat_map(|value| value.split(','));
-    // kubewarm accepts only one `Upgrade` header. With several headers, kubewarm and the API server could
-    // select different protocols.
+    // kubewarm accepts only one `Upgrade` header. With several headers, kubewarm and the API server
+    // could select different protocols.
     let mut protocols = values(UPGRADE);
     let protocol = protocols.next().and_then(Result::ok).filter(|_| protocols.next().is_none());
     request.version() == Version::HTTP_11
         && options.map(str::trim).any(|option| option.eq_ignore_ascii_case("upgrade"))
-        && protocol.is_some_and(|it| PROTOCOLS.iter().any(|known| it.eq_ignore_ascii_case(known)))
+        && protocol.is_some_and(|protocol| {
+            PROTOCOLS.iter().any(|known| protocol.eq_ignore_ascii_case(known))
+        })
 }
 
 impl ResponseBody {
@@ -155,16 +161,17 @@ impl ResponseBody {
         }
     }
 
-    /// A response body that sends each item of the stream `pieces` as soon as the stream produces the item.
+    /// A response body that sends each item of the stream `pieces` as soon as the stream produces
+    /// the item.
     pub(super) fn streamed<E: Into<BoxError> + 'static>(
         pieces: impl Stream<Item = Result<Bytes, E>> + 'static,
     ) -> Self {
         Self::new(StreamBody::new(pieces.map_ok(Frame::data)))
     }
 
-    /// Holds `permit`, the permit of the request, until the connection has written the response. If a response has
-    /// no permit, kubewarm assumes that no handler has read the request's body. kubewarm then closes an HTTP/1.1
-    /// connection after the response.
+    /// Holds `permit`, the permit of the request, until the connection has written the response. A
+    /// response without a permit shows that kubewarm rejected the request, and that perhaps no
+    /// handler has read its body. kubewarm then closes an HTTP/1.1 connection after the response.
     pub(super) fn keep(&self, permit: ResponsePermit) {
         self.unwritten.keep(permit);
     }
@@ -174,7 +181,7 @@ impl ResponseBody {
         self.unwritten.count_bytes(counter);
     }
 
-    pub(super) fn unwritten(&self) -> &Arc<PendingResponse> {
+    pub(super) fn unwritten(&self) -> &Arc<UnwrittenResponse> {
         &self.unwritten
     }
 }
@@ -205,8 +212,8 @@ impl Body for ResponseBody {
             self.permit = ready!(wait.poll_unpin(context)).map(Arc::new);
             self.wait = None;
         }
-        // hyper's HTTP/2 connection buffers every part that kubewarm passes to it, even if the client reads
-        // nothing. Small parts limit that buffer.
+        // hyper's HTTP/2 connection buffers every part that kubewarm passes to it, even if the
+        // client reads nothing. Small parts limit that buffer.
         let most = self.left.len().min(PART_BYTES);
         let part = self.left.split_to(most);
         let permit = if self.left.is_empty() { self.permit.take() } else { self.permit.clone() };

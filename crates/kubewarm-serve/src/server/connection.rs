@@ -1,11 +1,11 @@
-//! Serves one connection from the TLS handshake to its end. Closes a connection that is idle, or whose client reads
-//! too slowly.
+//! Serves one connection from the TLS handshake to its end. Closes a connection that is idle, or
+//! whose client reads too slowly.
 
 use super::{
     body::{BrokenUpstream, IncomingRequest, ResponseBody},
     listen::{ConnectionLimits, ReadServer},
-    pending_response::PendingResponse,
     response::failure,
+    unwritten_response::UnwrittenResponse,
 };
 use crate::{
     callers::ClientCertChain,
@@ -43,24 +43,27 @@ pub(super) struct ConnectionState {
     pub(super) peer: IpAddr,
     /// The certificates that the client presented in the TLS handshake.
     pub(super) chain: Option<Arc<ClientCertChain>>,
-    /// The future that copies bytes between the client and the API server, after the response 101 has ended HTTP on
-    /// this connection.
+    /// The future that copies bytes between the client and the API server, after the response 101
+    /// has ended HTTP on this connection.
     pub(super) tunnel: Cell<Option<LocalBoxFuture<'static, ()>>>,
-    /// Counts the connection against the limit of the client's address. After the first request that kubewarm does
-    /// not reject, counts it against the limit of the user instead.
+    /// Counts the connection against the limit of the client's address. After the first accepted
+    /// request, counts it against the limit of the user instead, so that many users can share one
+    /// address.
     slot: Cell<KeyedPermit>,
-    /// Whether kubewarm has accepted a request of this connection: kubewarm has authorized the request, or has
-    /// forwarded it with a token that a review or the API server has accepted.
+    /// Whether kubewarm has accepted a request of this connection: kubewarm has authorized the
+    /// request, or has forwarded it with a token that a TokenReview or the API server has accepted.
     is_accepted: Cell<bool>,
     has_user_slot: Cell<bool>,
     since: Instant,
-    /// The last time at which a request of this connection was in progress; `None` before the first request.
+    /// The last time at which a request of this connection was in progress; `None` before the first
+    /// request.
     last_used: Cell<Option<Instant>>,
-    /// Each request in progress holds one clone.
+    /// Each request in progress holds one clone, so the number of references shows how many
+    /// requests are in progress.
     requests_in_progress: Rc<()>,
-    /// The responses that the connection has not written completely. Calls of `check_activity` remove entries of
-    /// written responses.
-    pending_responses: RefCell<Vec<Weak<PendingResponse>>>,
+    /// The responses that the connection has not written completely. Calls of `check_activity`
+    /// remove entries of written responses.
+    pending_responses: RefCell<Vec<Weak<UnwrittenResponse>>>,
 }
 
 /// What happens on a connection. kubewarm selects the connection's timeout by this state.
@@ -69,14 +72,15 @@ enum ConnectionActivity {
     Busy,
     /// No request is in progress, and `idle_timeout` has not passed.
     Quiet,
-    /// The connection had no request within `idle_timeout`, or kubewarm accepted no request within `head_timeout`.
+    /// The connection had no request within `idle_timeout`, or kubewarm accepted no request within
+    /// `head_timeout`.
     Idle,
     /// The client reads a response too slowly, or does not read it at all.
     Stalled,
 }
 
-/// The executor for tasks of HTTP/2 streams. It runs the tasks on the current thread, because the futures of
-/// request handlers are not `Send`.
+/// The executor for tasks of HTTP/2 streams. It runs the tasks on the current thread, because the
+/// futures of request handlers are not `Send`.
 #[derive(Clone, Copy, Debug)]
 struct LocalExecutor;
 
@@ -87,8 +91,8 @@ impl<F: Future + 'static> Executor<F> for LocalExecutor {
     }
 }
 
-/// Serves `stream` until the connection ends or kubewarm closes it. `slot` counts the connection against the limit
-/// of the client's address.
+/// Serves `stream` until the connection ends or kubewarm closes it. `slot` counts the connection
+/// against the limit of the client's address.
 pub(super) async fn serve_connection(
     stream: TcpStream,
     peer: SocketAddr,
@@ -96,8 +100,8 @@ pub(super) async fn serve_connection(
     slot: KeyedPermit,
 ) {
     let limits = shared.limits;
-    // With Nagle's algorithm, the kernel would delay a small response until the client acknowledges the previous
-    // response.
+    // With Nagle's algorithm, the kernel would delay a small response until the client acknowledges
+    // the previous response.
     let _set = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(limits.head_timeout, shared.tls.accept(stream)).await else {
         return;
@@ -108,15 +112,16 @@ pub(super) async fn serve_connection(
         .map(|(authority, shown)| Arc::new(ClientCertChain::new(shown, Arc::clone(authority))));
     let state = Rc::new(ConnectionState::new(peer.ip(), chain, slot));
     let io = TokioIo::new(stream);
-    let (own, stop) = (Rc::clone(&state), shared.stop.clone());
-    let service = service_fn(move |request| respond(request, Arc::clone(&shared), Rc::clone(&own)));
+    let (of_request, stop) = (Rc::clone(&state), shared.stop.clone());
+    let service =
+        service_fn(move |request| respond(request, Arc::clone(&shared), Rc::clone(&of_request)));
     if is_h2 {
         let connection = http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
             .max_header_list_size(limits.head_bytes)
             .max_concurrent_streams(limits.max_streams)
-            // The flow-control windows for request bodies are small, because kubewarm reads a request body only to
-            // forward it.
+            // The flow-control windows for request bodies are small, because kubewarm reads a
+            // request body only to forward it.
             .initial_stream_window_size(limits.head_bytes)
             .initial_connection_window_size(limits.head_bytes)
             .max_send_buf_size(limits.max_buffered_bytes)
@@ -148,19 +153,20 @@ async fn respond(
     state: Rc<ConnectionState>,
 ) -> Result<hyper::Response<ResponseBody>, BrokenUpstream> {
     let _in_progress = state.start_request();
-    // If no handler reads an HTTP/1.1 request body, kubewarm must close the connection. Otherwise hyper would parse
-    // the body as the next request.
+    // If no handler reads an HTTP/1.1 request body, kubewarm must close the connection. Otherwise
+    // hyper would parse the body as the next request.
     let has_body = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
-    // hyper ignores a `Content-Length` next to this header, but a proxy in front of kubewarm may not. So kubewarm parses
-    // no byte after the request.
+    // hyper ignores a `Content-Length` next to this header, but a proxy in front of kubewarm may
+    // not. So kubewarm parses no byte after the request.
     let is_chunked = request.headers().contains_key(TRANSFER_ENCODING);
     let received = IncomingRequest::receive(request, Rc::clone(&state), shared.limits.head_timeout);
     let mut response = match received.await {
-        // After an error, hyper resets the HTTP/2 stream with `INTERNAL_ERROR`, or closes the HTTP/1.1 connection.
+        // After an error, hyper resets the HTTP/2 stream with `INTERNAL_ERROR`, or closes the
+        // HTTP/1.1 connection.
         Ok(request) => (shared.handler)(request).await?,
         Err(refusal) => {
-            // kubewarm rejects this request before a handler receives it, so this function, not the handler, counts
-            // the response in the metrics.
+            // kubewarm rejects this request before a handler receives it, so this function, not the
+            // handler, counts the response in the metrics.
             let response = failure(&refusal, kubewarm_wire::MediaType::Json, false);
             let code = response.status().as_u16();
             let observed = ResponseLabels {
@@ -183,9 +189,9 @@ async fn respond(
     Ok(response)
 }
 
-/// Runs `connection`, and checks its activity at each `check_interval`. Shuts down an idle connection, and all
-/// connections when `stop` is cancelled. Drops a connection whose client reads too slowly, and a connection that
-/// does not end after the shutdown.
+/// Runs `connection`, and checks its activity at each `check_interval`. Shuts down an idle
+/// connection, and all connections when `stop` is cancelled. Drops a connection whose client reads
+/// too slowly, and a connection that does not end after the shutdown.
 async fn run_connection<C: Future>(
     connection: C,
     finish: fn(Pin<&mut C>),
@@ -234,9 +240,9 @@ impl ConnectionState {
         }
     }
 
-    /// Records that kubewarm has accepted a request of this connection. `user_slot` counts the connection against
-    /// the limit of the user. If the user has reached this limit, the connection still counts against the limit of
-    /// its address.
+    /// Records that kubewarm has accepted a request of this connection. `user_slot` counts the
+    /// connection against the limit of the user. If the user has reached this limit, the connection
+    /// still counts against the limit of its address.
     pub(super) fn accept(&self, user_slot: impl FnOnce() -> Option<KeyedPermit>) {
         self.is_accepted.set(true);
         if !self.has_user_slot.get()
@@ -252,10 +258,10 @@ impl ConnectionState {
         Rc::clone(&self.requests_in_progress)
     }
 
-    fn track_response(&self, unwritten: &Arc<PendingResponse>) {
+    fn track_response(&self, unwritten: &Arc<UnwrittenResponse>) {
         let mut pending_responses = self.pending_responses.borrow_mut();
-        // When the list is full, this code removes the entries of written responses before the list grows. Many
-        // responses can end between two calls of `check_activity`.
+        // When the list is full, this code removes the entries of written responses before the list
+        // grows. Many responses can end between two calls of `check_activity`.
         if pending_responses.len() == pending_responses.capacity() {
             pending_responses.retain(|answer| answer.strong_count() > 0);
         }
@@ -281,7 +287,8 @@ impl ConnectionState {
             self.last_used.set(Some(now));
             return ConnectionActivity::Busy;
         }
-        // A connection that has sent no request becomes idle after `head_timeout`, the time for one request head.
+        // A connection that has sent no request becomes idle after `head_timeout`, the time for one
+        // request head.
         let (since, most) = match self.last_used.get() {
             Some(last_used) => (last_used, limits.idle_timeout),
             None => (self.since, limits.head_timeout),
@@ -316,7 +323,8 @@ mod tests {
         let first = new().unwrap();
         assert!(new().is_none() && !first.is_accepted.get());
         first.accept(|| users.try_acquire(&"jane"));
-        // The connection already counts against the limit of a user, so `accept` must not call this function.
+        // The connection already counts against the limit of a user, so `accept` must not call this
+        // function.
         first.accept(|| unreachable!());
         let second = new().unwrap();
         second.accept(|| users.try_acquire(&"jane"));
@@ -347,7 +355,7 @@ mod tests {
         assert_eq!(look(limits.head_timeout), ConnectionActivity::Idle, "there was no request");
         let requests_in_progress = state.start_request();
         assert_eq!(look(limits.idle_timeout), ConnectionActivity::Busy, "a request is in progress");
-        let answer: Arc<PendingResponse> = Arc::default();
+        let answer: Arc<UnwrittenResponse> = Arc::default();
         state.track_response(&answer);
         drop(requests_in_progress);
         let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), None));

@@ -1,5 +1,5 @@
-//! Compresses response bodies of more than 128 KiB with gzip if the client accepts gzip, as the API server does.
-//! Compresses a list in pieces, so that the complete list is never in memory.
+//! Compresses response bodies of more than 128 KiB with gzip if the client accepts gzip, as the API
+//! server does. Compresses a list in pieces, so that the complete list is never in memory.
 
 use crate::reads::ListEncodingError;
 use bytes::Bytes;
@@ -14,27 +14,28 @@ use std::{
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
-/// The gzip level that the API server uses too. This level is the fastest, and gives most of the reduction in size.
+/// The gzip level that the API server uses too. This level is the fastest, and gives most of the
+/// reduction in size.
 const LEVEL: Compression = Compression::fast();
-/// From this size in bytes, a thread of the blocking pool compresses a piece of a body. On the connection's own
-/// thread, a large piece would delay the other connections of this thread.
+/// From this size in bytes, a thread of the blocking pool compresses a piece of a body. On the
+/// connection's own thread, a large piece would delay the other connections of this thread.
 const LARGE: usize = 32 << 10;
-/// Limits concurrent compressions of large body pieces to one per processor. More compressions at once would delay
-/// the informers.
+/// Limits concurrent compressions of large body pieces to one per processor. More compressions at
+/// once would delay the informers.
 static COMPRESSIONS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(thread::available_parallelism().map_or(1, NonZeroUsize::get)));
 
 type GzipEncoder = Box<GzEncoder<Vec<u8>>>;
 
-/// Whether the value of the first `Accept-Encoding` header contains `gzip`. As in the API server, `gzip` with a
-/// weight such as `gzip;q=1.0` does not count.
+/// Whether the value of the first `Accept-Encoding` header contains `gzip`. As in the API server,
+/// `gzip` with a weight such as `gzip;q=1.0` does not count.
 pub(super) fn accepts_gzip(accept_encoding: Option<&[u8]>) -> bool {
     let mut codings = accept_encoding.unwrap_or_default().split(|byte| *byte == b',');
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
 
-/// Compresses the `pieces` of a response body to one gzip stream. The returned stream requests the next piece only
-/// after hyper has received the previous compressed bytes.
+/// Compresses the `pieces` of a response body to one gzip stream. The returned stream requests the
+/// next piece only after hyper has received the previous compressed bytes.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
     S: Stream<Item = Result<Bytes, ListEncodingError>>,
@@ -55,7 +56,8 @@ where
     })
 }
 
-/// Compresses `piece` with `encoder`: a small piece on this thread, a large piece on a blocking-pool thread.
+/// Compresses `piece` with `encoder`: a small piece on this thread, a large piece on a
+/// blocking-pool thread.
 async fn compress(mut encoder: GzipEncoder, piece: Bytes) -> io::Result<GzipEncoder> {
     if piece.len() < LARGE {
         encoder.write_all(&piece)?;

@@ -1,7 +1,8 @@
-//! The listener of the read API: TLS with HTTP/1.1 and HTTP/2, and limits on the resources that clients can use.
+//! The listener of the read API: TLS with HTTP/1.1 and HTTP/2, and limits on the resources that
+//! clients can use.
 //!
-//! The limits are fields of [`ReaderLimits`] and [`ConnectionLimits`], if the table names no value. An accepted request
-//! is a request that kubewarm does not reject.
+//! If the table names no value, the limit is a field of [`ReaderLimits`] or [`ConnectionLimits`].
+//! An accepted request is a request that kubewarm does not reject.
 //!
 //! | resource | limit | reaction to a higher value |
 //! |---|---|---|
@@ -19,9 +20,9 @@
 //! | time without a request | `idle_timeout` | connection closed |
 //! | time for responses in progress when the server stops | [`STOP`] | connection dropped |
 //!
-//! This listener uses hyper, because actix-web, which serves the metrics and debug information, has too few
-//! limits. actix-web does not limit HTTP/2 streams, and accepts HTTP/2 heads of 16 MiB. With HTTP/1.1, actix-web
-//! limits only the time for the first head of a connection.
+//! This listener uses hyper, because actix-web, which serves the metrics and debug information, has
+//! too few limits. actix-web does not limit HTTP/2 streams, and accepts HTTP/2 heads of 16 MiB.
+//! With HTTP/1.1, actix-web limits only the time for the first head of a connection.
 
 use super::{
     api::ReadApi,
@@ -68,24 +69,26 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The limits of one connection. No command-line flag sets these limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
-    /// The time limit of a TLS handshake, of each request head, and of the wait for the first request that kubewarm
-    /// does not reject. The time for an HTTP/1.1 head starts at the end of the previous response.
+    /// The time limit of a TLS handshake, of each request head, and of the wait for the first
+    /// request that kubewarm does not reject. The time for an HTTP/1.1 head starts at the end of
+    /// the previous response.
     pub(super) head_timeout: Duration,
-    /// The maximum size of a request head in bytes. A head with a token of 16 KiB, and with selectors of hundreds
-    /// of values, is smaller.
+    /// The maximum size of a request head in bytes. A head with a token of 16 KiB, and with
+    /// selectors of hundreds of values, is smaller.
     pub(super) head_bytes: u32,
     /// The maximum number of concurrent streams of an HTTP/2 connection, as in the API server.
     pub(super) max_streams: u32,
-    /// The maximum number of response bytes that kubewarm buffers for one HTTP/2 stream until the client reads
-    /// them.
+    /// The maximum number of response bytes that kubewarm buffers for one HTTP/2 stream until the
+    /// client reads them.
     pub(super) max_buffered_bytes: usize,
     /// The time in which a client must read one part of a response. A part has about 16 KiB.
     pub(super) part_timeout: Duration,
-    /// The minimum rate at which a client must read a response, in bytes per second. The client has `part_timeout`
-    /// plus the response's size divided by this rate. Otherwise slow clients could use up the limits on requests.
+    /// The minimum rate at which a client must read a response, in bytes per second. The client has
+    /// `part_timeout` plus the response's size divided by this rate. Otherwise slow clients could
+    /// use up the limits on requests.
     pub(super) min_bytes_per_second: NonZeroU64,
-    /// How long a connection can stay open without a request. Go clients keep idle connections for 90 s, so the
-    /// default is longer: 2 minutes.
+    /// How long a connection can stay open without a request. Go clients keep idle connections for
+    /// 90 s, so the default is longer: 2 minutes.
     pub(super) idle_timeout: Duration,
     /// The interval at which kubewarm checks for idle connections and clients that read too slowly.
     pub(super) check_interval: Duration,
@@ -119,13 +122,14 @@ pub struct ReadListener {
 #[derive(Clone, Debug)]
 pub struct ConnectionSlots {
     all: Arc<Semaphore>,
-    /// Limits the connections per client address that have sent no request yet, or only requests that kubewarm
-    /// rejected. All addresses together can have as many connections as `all` permits.
+    /// Limits the connections per client address that have sent no request yet, or only requests
+    /// that kubewarm rejected. All addresses together can have as many connections as `all`
+    /// permits.
     addresses: KeyedSemaphore<IpAddr>,
 }
 
-/// Binds `address`, at which the read API listens, with the connection limits of `readers`. `[::]` binds all IPv4
-/// and IPv6 addresses of the host.
+/// Binds `address`, at which the read API listens, with the connection limits of `readers`. `[::]`
+/// binds all IPv4 and IPv6 addresses of the host.
 ///
 /// # Errors
 ///
@@ -139,14 +143,13 @@ pub fn bind(address: SocketAddr, readers: ReaderLimits) -> Result<ReadListener, 
 }
 
 impl ReadListener {
-    /// The bound address. If the configured port is 0, the bound address has the port that the kernel has chosen.
-    #[must_use]
+    /// The bound address. If the configured port is 0, the bound address has the port that the
+    /// kernel has chosen.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The connection slots of this listener.
-    #[must_use]
     pub fn connections(&self) -> ConnectionSlots {
         self.connections.clone()
     }
@@ -156,8 +159,9 @@ impl ReadListener {
         change(&mut self.limits);
     }
 
-    /// Serves `api` with one thread per processor until `stop` is cancelled. Requests in progress then have 10 s to
-    /// end. The server accepts client certificates that a CA of `authority` has signed.
+    /// Serves `api` with one thread per processor until `stop` is cancelled. Requests in progress
+    /// then have 10 s to end. The server accepts client certificates that a CA of `authority` has
+    /// signed.
     ///
     /// # Errors
     ///
@@ -173,8 +177,8 @@ impl ReadListener {
         self.serve_by(certificate, authority, request_handler(api), metrics, stop).await
     }
 
-    /// Like [`ReadListener::serve`], with any request handler instead of `ReadApi`. `metrics` counts the requests
-    /// that kubewarm rejects before the handler receives them.
+    /// Like [`ReadListener::serve`], with any request handler instead of `ReadApi`. `metrics`
+    /// counts the requests that kubewarm rejects before the handler receives them.
     pub(super) async fn serve_by(
         self,
         certificate: Arc<ServingCertificate>,
@@ -190,8 +194,8 @@ impl ReadListener {
             certificate.tls(client_verifier, &[b"h2", b"http/1.1"]).map_err(no_certificate)?;
         let sha256 = certificate.fingerprint();
         tracing::info!(%address, %sha256, "serving reads");
-        // If the caller drops this future, the server threads continue. So a guard cancels `stop` of the threads
-        // when the future is dropped.
+        // If the caller drops this future, the server threads continue. So a guard cancels `stop`
+        // of the threads when the future is dropped.
         let stop = stop.child_token();
         let _stop_on_drop = stop.clone().drop_guard();
         let shared = Arc::new(ReadServer {
@@ -238,8 +242,8 @@ impl ConnectionSlots {
         Self { all: Arc::new(Semaphore::new(all)), addresses }
     }
 
-    /// Counts a connection against the total limit and against the limit of `address`, until the results are
-    /// dropped. The error is the limit that the connection would exceed.
+    /// Counts a connection against the total limit and against the limit of `address`, until the
+    /// results are dropped. The error is the limit that the connection would exceed.
     fn acquire(&self, address: IpAddr) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
@@ -250,11 +254,11 @@ impl ConnectionSlots {
         Ok((of_all, slot))
     }
 
-    /// The usage of two limits: the limit on all connections, and the limit per client address, for the address with
-    /// the most connections.
+    /// The usage of two limits: the limit on all connections, and the limit per client address, for
+    /// the address with the most connections.
     ///
-    /// Cost: visits each address with a connection, so call it for a metrics scrape, not for a request.
-    #[must_use]
+    /// Cost: visits each address with a connection, so call it for a metrics scrape, not for a
+    /// request.
     pub fn usage(&self) -> Vec<LimitUsage> {
         let mut usage = self.addresses.usage();
         usage.in_use = usage.size.saturating_sub(self.all.available_permits());
@@ -268,8 +272,9 @@ pub(super) type RequestHandler = Box<
         + Sync,
 >;
 
-/// A separate function, because the crate that awaits an async method compiles the method's body. That crate is
-/// `kubewarm`, which is compiled for size. This function and everything that it awaits are compiled for speed.
+/// Creates the handler in this crate, so that it is compiled for speed together with everything
+/// that it awaits. The crate that awaits an async method compiles the method's body: without this
+/// function, that crate would be `kubewarm`, which is compiled for size.
 #[inline(never)]
 fn request_handler(api: Arc<ReadApi>) -> RequestHandler {
     Box::new(move |request| {
@@ -281,7 +286,8 @@ fn request_handler(api: Arc<ReadApi>) -> RequestHandler {
 /// The state that all threads and connections of the read API's server share.
 pub(super) struct ReadServer {
     pub(super) tls: TlsAcceptor,
-    /// The accepted CAs of client certificates; `None` if the server does not request client certificates.
+    /// The accepted CAs of client certificates; `None` if the server does not request client
+    /// certificates.
     pub(super) authority: Option<Arc<ClientCa>>,
     pub(super) handler: RequestHandler,
     pub(super) limits: ConnectionLimits,
@@ -290,11 +296,13 @@ pub(super) struct ReadServer {
     pub(super) stop: CancellationToken,
     connections: ConnectionSlots,
     is_full: AtomicBool,
-    /// Whether the last `accept` call of a listener failed. kubewarm logs a warning when this becomes true.
+    /// Whether the last `accept` call of a listener failed. kubewarm logs a warning when this
+    /// becomes true.
     is_failing: AtomicBool,
 }
 
-/// Serves connections on this thread until the server stops and the requests in progress have ended.
+/// Serves connections on this thread until the server stops and the requests in progress have
+/// ended.
 fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
@@ -307,7 +315,8 @@ fn serve_on_thread(listeners: Vec<TcpListener>, shared: &Arc<ReadServer>) -> io:
         }
         while accepting.join_next().await.is_some() {}
         connections.close();
-        // After the time limit `STOP`, the drop of `local` closes all connections that are still open.
+        // After the time limit `STOP`, the drop of `local` closes all connections that are still
+        // open.
         let _finished = timeout(STOP, connections.wait()).await;
         Ok(())
     }))

@@ -1,5 +1,5 @@
-//! Converts the results of gets, lists and watches into HTTP responses. Encodes a large list while the connection
-//! sends it.
+//! Converts the results of gets, lists and watches into HTTP responses. Encodes a large list while
+//! the connection sends it.
 
 use super::{
     body::{OutgoingResponse, ResponseBody},
@@ -28,27 +28,32 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Up to this size in bytes, kubewarm sends a body at once, uncompressed and with `Content-Length`. The API server
-/// compresses bodies above the same size.
+/// Up to this size in bytes, kubewarm sends a body at once, uncompressed and with `Content-Length`.
+/// The API server compresses bodies above the same size.
 const LONG: usize = 128 << 10;
-/// After this number of bytes, a response needs a permit for each further piece that kubewarm encodes. These
-/// permits limit the number of large responses that kubewarm encodes at once.
+/// After this number of bytes, a response needs a permit for each further piece that kubewarm
+/// encodes. These permits limit the number of large responses that kubewarm encodes at once.
 const LARGE: usize = 1 << 20;
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
-/// A keyed hash of `value`, as 16 hexadecimal digits. Clients receive the hash of an informer's key, which hides the
-/// informer's namespace and selectors. The hash is different after a restart of kubewarm. An author of profiles can find
-/// two informers of one namespace with equal hashes, because the hash of a selector's set has no key.
+/// A keyed hash of `value`, as 16 hexadecimal digits. Clients receive the hash of an informer's
+/// key, which hides the informer's namespace and selectors. The hash is different after a restart
+/// of kubewarm.
+///
+/// An author of profiles can construct two informers of one namespace with equal hashes, because a
+/// set of selectors enters this hash as a number that no secret key protects. Clients then cannot
+/// distinguish these two informers.
 pub(super) fn keyed_tag(tag_key: &RandomState, value: impl Hash) -> String {
     format!("{:016x}", tag_key.hash_one(value))
 }
 
-/// The response to a get or list, and the age in its header. For a large response, kubewarm encodes a piece only while
-/// it holds one of the user's `permits`.
+/// The response to a get or list, and the age of the objects that its header shows. For a large
+/// response, kubewarm encodes a piece only while it holds one of the user's `permits`.
 ///
 /// # Errors
 ///
-/// If kubewarm cannot encode the first piece of a list, because the informer lost access or an object is damaged.
+/// If kubewarm cannot encode the first piece of a list, because the informer lost access or an
+/// object is damaged.
 pub(super) async fn objects(
     request: &Parts,
     answer: reads::ReadResponse,
@@ -56,18 +61,19 @@ pub(super) async fn objects(
     permits: UserPermits,
 ) -> Result<(OutgoingResponse, Option<Duration>), StatusError> {
     let mut headers = headers(content_type(answer.media_type), NOT_KEPT);
-    let of = &answer.source.informer.resource;
+    let resource = &answer.source.informer.resource;
     let (first_piece, rest) = match answer.body {
         ReadBody::Whole(body) => (body, None),
         ReadBody::List(mut pages) => match pages.first_piece(LONG).await {
             Ok((first_piece, goes_on)) => (first_piece, goes_on.then_some(pages)),
             Err(ListEncodingError::AccessLost) => {
-                return Err(StatusError::not_warm(of.group_resource(), 1));
+                return Err(StatusError::not_warm(resource.group_resource(), 1));
             }
             Err(ListEncodingError::Damaged(damaged)) => return Err(damaged.into()),
         },
     };
-    // The first piece can have waited for the objects before it, so the age counts from here.
+    // kubewarm can have yielded to other tasks while it encoded the first piece, so the age counts
+    // from here.
     let age = set_source_headers(&mut headers, &answer.source, tag_key);
     let mut indenter =
         (answer.media_type == MediaType::Json && is_pretty(request)).then(JsonIndenter::default);
@@ -108,8 +114,8 @@ pub(super) fn is_pretty(request: &Parts) -> bool {
     kubewarm_wire::is_pretty(request.uri.query(), text(ACCEPT), text(USER_AGENT))
 }
 
-/// Indents the JSON text in `pieces`. Each resulting piece has about [`PIECE_BYTES`], whatever the size of an object
-/// with its indentation is.
+/// Indents the JSON text in `pieces`. Each resulting piece has about [`PIECE_BYTES`], because the
+/// indentation can make an object many times larger.
 fn indented<S>(
     indenter: JsonIndenter,
     pieces: S,
@@ -131,9 +137,10 @@ where
     })
 }
 
-/// The pieces of a list response after its first `sent` bytes. After `LARGE` bytes in total, kubewarm encodes a
-/// piece only while it holds one of `permits`, the user's permits to encode large responses. kubewarm holds none of
-/// them while it waits for a slow client.
+/// The pieces of a list response after its first `sent` bytes. After `LARGE` bytes in total,
+/// kubewarm encodes a piece only while it holds one of `permits`, the user's permits to encode
+/// large responses. While kubewarm waits for a slow client, it holds none of these permits, so
+/// other responses can use them.
 fn with_encoding_permits<S>(
     rest: S,
     sent: usize,
@@ -152,8 +159,8 @@ where
     })
 }
 
-/// Sets the headers with the informer's hash and the age of its store, and a `Warning` header if the store is
-/// stale. Returns the age.
+/// Sets the headers with the informer's hash and the age of its store, and a `Warning` header if
+/// the store is stale. Returns the age.
 pub(super) fn set_source_headers(
     headers: &mut HeaderMap,
     source: &ReadSource,
@@ -219,8 +226,8 @@ pub(super) fn json(request: &Parts, body: Bytes) -> OutgoingResponse {
     response(StatusCode::OK, headers, content)
 }
 
-/// Creates a response body with the bytes `body`. Compresses them if they are more than `LONG` bytes and the client
-/// accepts gzip.
+/// Creates a response body with the bytes `body`. Compresses them if they are more than `LONG`
+/// bytes and the client accepts gzip.
 fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> ResponseBody {
     if body.len() > LONG && is_gzip_accepted(request_headers) {
         return compressed(headers, stream::iter([Ok(body)]));
@@ -228,7 +235,8 @@ fn whole(request_headers: &HeaderMap, headers: &mut HeaderMap, body: Bytes) -> R
     body.into()
 }
 
-/// Creates a response body that compresses `pieces` with gzip. Adds `Content-Encoding` and `Vary` to `headers`.
+/// Creates a response body that compresses `pieces` with gzip. Adds `Content-Encoding` and `Vary`
+/// to `headers`.
 fn compressed(
     headers: &mut HeaderMap,
     pieces: impl Stream<Item = Result<Bytes, ListEncodingError>> + 'static,
@@ -253,8 +261,9 @@ fn staleness_warning(age: Option<Duration>) -> String {
     }
 }
 
-/// The response with a discovery document, or 304 if `If-None-Match` contains the document's `ETag`. As at the API
-/// server, HTTP caches may share the document, but not the document of one profile (`is_of_profile`).
+/// The response with a discovery document, or 304 if `If-None-Match` contains the document's
+/// `ETag`. As at the API server, HTTP caches may share the document, but not the document of one
+/// profile (`is_of_profile`).
 pub(super) fn document(
     request: &Parts,
     document: DiscoveryResponse,
@@ -275,7 +284,8 @@ pub(super) fn document(
     response(StatusCode::OK, headers, content)
 }
 
-/// Indents a document that kubewarm itself writes, so the size of the result is bounded.
+/// Indents a document that kubewarm itself writes. The size of such a document is bounded, so the
+/// result needs no pieces.
 fn pretty(json: &[u8]) -> Vec<u8> {
     JsonIndenter::default().indent(json, usize::MAX).0
 }
@@ -304,7 +314,7 @@ pub(super) fn failure(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::fake_reviews::user_permits;
+    use crate::callers::fixtures::user_permits;
     use futures::{StreamExt, future::join_all};
     use kubewarm_api::model::{
         GroupResource, Identity, InformerKey, InformerScope, ManagedFieldsPolicy, Projection,
@@ -313,8 +323,9 @@ mod tests {
     use std::{cell::Cell, collections::BTreeSet, rc::Rc};
     use tokio::time::sleep;
 
-    /// A stream of `count` pieces of `LARGE / 2` bytes. The stream takes 1 ms to produce a piece. `now` counts the
-    /// pieces that streams produce at the same time, and `most` is the maximum of `now`.
+    /// A stream of `count` pieces of `LARGE / 2` bytes. The stream takes 1 ms to produce a piece.
+    /// `now` counts the pieces that streams produce at the same time, and `most` is the maximum of
+    /// `now`.
     fn pieces(
         count: usize,
         now: &Rc<Cell<usize>>,
@@ -364,8 +375,9 @@ mod tests {
     #[test]
     fn the_informer_id_is_specific_to_the_process_and_reveals_nothing() {
         let [key, other] = [RandomState::new(), RandomState::new()];
-        // `decade` has only hexadecimal digits, so the digit check below would accept a hash that contains this
-        // name. A further check therefore shows that the hash does not contain the name.
+        // `decade` has only hexadecimal digits, so the digit check below would accept a hash that
+        // contains this name. A further check therefore shows that the hash does not contain the
+        // name.
         let whole = informer("secrets", "decade");
         assert_eq!(keyed_tag(&key, &whole), keyed_tag(&key, informer("secrets", "decade")));
         assert_ne!(

@@ -1,12 +1,13 @@
-//! The response to a watch. kubewarm repeats the watch's access reviews until the watch ends.
+//! The response to a watch. kubewarm repeats the watch's TokenReview and access reviews until the
+//! watch ends, so that a revoked permission ends the watch.
 
 use super::{
     body::{OutgoingResponse, ResponseBody},
-    pending_response::ResponsePermit,
     response::{NOT_KEPT, headers, response, set_source_headers, watch_content_type},
+    unwritten_response::ResponsePermit,
 };
 use crate::{
-    callers::{CallerAdmission, CallerCredentials, CallerRejection},
+    callers::{CallerCredentials, CallerGate, CallerRejection},
     metrics::{ClientWatchEnd, OpenClientWatch},
     reads::{ListEncodingError, WatchFeed},
     watcher_registry::WatcherEntry,
@@ -23,20 +24,23 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The interval at which kubewarm repeats the access reviews of an open watch.
+/// The interval at which kubewarm repeats the TokenReview and the access reviews of an open watch.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval until the next access review if the API server did not decide in the previous review.
+/// The interval until kubewarm repeats the TokenReview and the access reviews of an open watch if
+/// the API server did not decide in the previous ones.
 const RETRY_INTERVAL: Duration = Duration::from_secs(4);
-/// The maximum age of the last positive access review of an open watch, counted from the time at which kubewarm
-/// sent the review. At this age kubewarm ends the watch, even if the API server answers no reviews.
+/// The maximum age of the last positive access review of an open watch, counted from the time at
+/// which kubewarm sent the review. At this age kubewarm ends the watch, even if the API server
+/// answers no reviews.
 const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
 
 /// A client's open watch, with its permit, its metrics and its entry in the list of open watches.
 pub(super) struct WatchSession {
     pub(super) feed: WatchFeed,
     pub(super) review: WatchReview,
-    /// The watch counts against the limits on requests until this permit is dropped. The watch drops the permit
-    /// when it has sent all initial objects, because these objects occupy memory.
+    /// The watch counts against the limits on requests until this permit is dropped, because its
+    /// initial objects occupy memory. The watch drops the permit when it has sent all initial
+    /// objects.
     pub(super) request: Option<KeyedPermit>,
     pub(super) counted: OpenClientWatch,
     pub(super) _entry: Arc<WatcherEntry>,
@@ -44,22 +48,23 @@ pub(super) struct WatchSession {
     pub(super) stop: CancellationToken,
 }
 
-/// The token review and the access reviews that kubewarm repeats while a watch is open.
+/// The TokenReview and the access reviews that kubewarm repeats while a watch is open.
 pub(super) struct WatchReview {
-    callers: Arc<CallerAdmission>,
+    callers: Arc<CallerGate>,
     credentials: CallerCredentials,
     accesses: Vec<SelfSubjectAccessReviewSpec>,
     peer: IpAddr,
-    /// The time at which kubewarm sent the oldest of the reviews that permit the watch.
+    /// The time at which kubewarm sent the oldest of the TokenReview and the access reviews that
+    /// permit the watch.
     allowed_at: Instant,
-    /// The time of the next review.
+    /// The time at which kubewarm repeats the TokenReview and the access reviews.
     due: Instant,
 }
 
 impl WatchSession {
-    /// A response that sends the events of the watch until the watch ends or the client disconnects. A header
-    /// contains a hash of the informer's key, computed with `tag_key`. The response holds `permit` until
-    /// the connection has written the response.
+    /// A response that sends the events of the watch until the watch ends or the client
+    /// disconnects. A header contains a hash of the informer's key, computed with `tag_key`. The
+    /// response holds `permit` until the connection has written the response.
     pub(super) fn response(
         self,
         tag_key: &RandomState,
@@ -80,8 +85,8 @@ impl WatchSession {
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // A slow client can delay this call for long, so kubewarm checks the age of the last access review
-            // before each chunk of events.
+            // A slow client can delay this call for long, so kubewarm checks the age of the last
+            // access review before each chunk of events.
             if !self.review.is_allowed().await {
                 self.counted.set_end(ClientWatchEnd::Rejected);
                 return None;
@@ -109,17 +114,17 @@ impl WatchSession {
 }
 
 impl WatchReview {
-    /// Creates the reviews of a watch that starts now. The caller has passed access reviews for all `accesses`.
-    /// kubewarm sent the oldest of these reviews at `allowed_at`.
+    /// Creates the repeated reviews of a watch that starts now. The caller has passed access
+    /// reviews for all `accesses`. kubewarm sent the oldest of these reviews at `allowed_at`.
     pub(super) fn new(
-        callers: Arc<CallerAdmission>,
+        callers: Arc<CallerGate>,
         credentials: CallerCredentials,
         peer: IpAddr,
         accesses: Vec<SelfSubjectAccessReviewSpec>,
         allowed_at: Instant,
     ) -> Self {
-        // The first review is at a random time. So kubewarm does not review all watches that start together at the
-        // same time.
+        // The first repetition is at a random time, so that kubewarm does not review all watches
+        // that started together at the same time.
         let due = Instant::now() + REVIEW_INTERVAL.mul_f64(fastrand::f64());
         Self { callers, credentials, accesses, peer, allowed_at, due }
     }
@@ -133,22 +138,23 @@ impl WatchReview {
         self.due.min(self.end())
     }
 
-    /// Whether the watch can continue. Sends the access reviews again if they are due.
+    /// Whether the watch can continue. Sends the TokenReview and the access reviews again if they
+    /// are due.
     async fn is_allowed(&mut self) -> bool {
         let now = Instant::now();
         if now < self.due {
             return now < self.end();
         }
-        // A slow client can delay this call until `allowed_at` is more than `MAX_REVIEW_AGE` ago. The time limit of
-        // the next review is then `RETRY_INTERVAL`.
+        // A slow client can delay this call until `allowed_at` is more than `MAX_REVIEW_AGE` ago.
+        // kubewarm then still tries the reviews once, with the time limit `RETRY_INTERVAL`.
         let until = if now < self.end() { self.end() } else { now + RETRY_INTERVAL };
         match timeout_at(until, self.review_all()).await {
             Ok(Ok(reviewed_at)) => {
                 self.allowed_at = reviewed_at;
                 self.due = Instant::now() + REVIEW_INTERVAL;
             }
-            // If the API server has not decided, the last positive reviews stay valid until their age is
-            // `MAX_REVIEW_AGE`.
+            // If the API server has not decided, the last positive reviews stay valid until their
+            // age is `MAX_REVIEW_AGE`.
             Ok(Err(CallerRejection::Limited(_) | CallerRejection::Undecided(_))) => {
                 self.due = Instant::now() + RETRY_INTERVAL;
             }
@@ -157,8 +163,8 @@ impl WatchReview {
         Instant::now() < self.end()
     }
 
-    /// Repeats the token review and all access reviews of the watch. Returns the time at which kubewarm sent the
-    /// oldest of these reviews.
+    /// Repeats the TokenReview and all access reviews of the watch. Returns the time at which
+    /// kubewarm sent the oldest of these reviews.
     async fn review_all(&self) -> Result<Instant, CallerRejection> {
         let mut oldest = Instant::now();
         for access in &self.accesses {
@@ -172,7 +178,7 @@ impl WatchReview {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::fake_reviews::{FakeReviewFn, ReviewAnswer, changing, pods};
+    use crate::callers::fixtures::{FakeReviewFn, ReviewAnswer, changing, pods};
     use kubewarm_api::model::{FaultReason, RequestFault};
     use std::net::Ipv4Addr;
 
@@ -186,14 +192,14 @@ mod tests {
         ReviewAnswer::Allowed("jane")
     }
 
-    async fn begun(callers: &Arc<CallerAdmission>) -> WatchReview {
+    async fn begun(callers: &Arc<CallerGate>) -> WatchReview {
         let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
         let (caller, _) = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
         WatchReview::new(Arc::clone(callers), credentials, PEER, accesses, caller.reviewed_at)
     }
 
-    /// Repeats the reviews of a watch until the watch ends, or until the time `most` has passed. Returns the time
-    /// for which the watch was open.
+    /// Repeats the reviews of a watch until the watch ends, or until the time `most` has passed.
+    /// Returns the time for which the watch was open.
     async fn go_on(review: &mut WatchReview, most: Duration) -> Duration {
         let began = Instant::now();
         while began.elapsed() < most && review.is_allowed().await {
@@ -224,7 +230,8 @@ mod tests {
         let callers = Arc::new(callers);
         let reviewed_at = Instant::now();
         drop(begun(&callers).await);
-        // The second watch starts with cached results of reviews that kubewarm sent 9 s ago.
+        // The second watch starts with cached results of a TokenReview and an access review from 9
+        // s ago.
         sleep_until(reviewed_at + Duration::from_secs(9)).await;
         let mut review = begun(&callers).await;
         *say.lock() =

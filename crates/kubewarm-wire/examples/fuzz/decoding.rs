@@ -11,10 +11,12 @@ use kubewarm_wire::{
     },
 };
 
-/// The most bytes of JSON for each byte of protobuf. An empty message of two bytes has a few zero values in JSON.
+/// The most bytes of JSON for each byte of protobuf. An empty message of two bytes has a few zero
+/// values in JSON.
 const MAX_GROWTH: usize = 100;
 
-/// Decodes a response or an event. Panics if the JSON is too long, or if a checked object cannot be written.
+/// Decodes a response or an event. Panics if the JSON is too long, or if a checked object cannot be
+/// written.
 pub(crate) fn decode(bytes: &[u8]) {
     let _ = (ListHead::parse(bytes), FieldHead::parse(bytes), ListMeta::parse(bytes));
     let _ = (parse_watch_event(bytes), parse_watch_event_start(bytes));
@@ -28,12 +30,15 @@ pub(crate) fn decode(bytes: &[u8]) {
     assert!(length.unwrap_or(0) <= 1_000 + raw.len() * MAX_GROWTH, "{length:?} of {}", raw.len());
     let paths = ["metadata.name", "spec.containers[*].image", "status.phase", "spec.replicas"];
     let paths: FieldPathSet =
-        paths.into_iter().filter_map(|it| FieldPath::parse(it).ok()).collect();
+        paths.into_iter().filter_map(|path| FieldPath::parse(path).ok()).collect();
     body.for_each_value(&paths, &mut |_, _| {});
     let _ = (ObjectNames::of_object(raw), ObjectNames::of_start(raw), metadata_field(raw));
     let _ = (for_each_label(raw, |_, _| {}), for_each_annotation(raw, |_, _| {}));
     let _ = (has_same_labels(raw, bytes), with_version(raw, "7"));
-    let without =
-        Omissions { managed_fields: true, annotation: Some("a"), all_but_metadata: false };
+    let without = Omissions {
+        is_without_managed_fields: true,
+        annotation: Some("a"),
+        is_metadata_only: false,
+    };
     let _ = write_without(raw, without, &mut Vec::new());
 }

@@ -1,7 +1,8 @@
-//! Decodes randomly damaged objects for some minutes: `make fuzz`. An input that causes a panic is written to the
-//! corpus, which the crate's tests decode.
+//! Decodes randomly damaged objects, lists and watches for some minutes: `make fuzz`. An input that
+//! causes a panic is written to the corpus, which the crate's tests decode.
 
 mod decoding;
+mod upstream;
 
 use std::{
     env, fs,
@@ -21,22 +22,30 @@ fn main() -> io::Result<()> {
     let mut random = fastrand::Rng::new();
     let mut corpus = Vec::new();
     for file in fs::read_dir(CORPUS)? {
-        corpus.push(fs::read(file?.path())?);
+        let object = fs::read(file?.path())?;
+        corpus.extend(upstream::responses_with(&object));
+        corpus.push(object);
     }
-    let (mut inputs, mut found) = (0_u64, 0);
+    let (mut inputs, mut panics) = (0_u64, 0);
     while Instant::now() < until {
         for _ in 0..1_000 {
             let input = damaged(&corpus, &mut random);
             inputs += 1;
-            if catch_unwind(|| decoding::decode(&input)).is_err() {
-                found += 1;
+            let at = random.usize(..=input.len());
+            let decoded = catch_unwind(|| {
+                decoding::decode(&input);
+                upstream::split_at_every_byte(&input);
+                upstream::split_at(&input, at);
+            });
+            if decoded.is_err() {
+                panics += 1;
                 let name = format!("found-{:016x}", random.u64(..));
                 fs::write(Path::new(CORPUS).join(name), &input)?;
             }
         }
     }
-    writeln!(io::stdout(), "{inputs} inputs, {found} panics")?;
-    if found > 0 { Err(io::Error::other("see the new files in the corpus")) } else { Ok(()) }
+    writeln!(io::stdout(), "{inputs} inputs, {panics} panics")?;
+    if panics > 0 { Err(io::Error::other("see the new files in the corpus")) } else { Ok(()) }
 }
 
 /// Changes a few places of one object of the corpus.

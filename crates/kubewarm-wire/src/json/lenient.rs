@@ -1,51 +1,55 @@
-//! Parses JSON that the API server accepts and `serde_json` rejects: deep nesting, lone surrogates, bytes that are not
-//! UTF-8, and numbers beyond a float.
+//! Parses JSON that the API server accepts and `serde_json` rejects: deep nesting, lone surrogates,
+//! bytes that are not UTF-8, and numbers beyond a float.
 
 use super::JsonCursor;
 use serde_json::Value;
 
 /// Number of nested lists and objects that `serde_json` reads.
 const MAX_DEPTH_OF_SERDE: usize = 127;
-/// Number of nested lists and objects that [`LenientValue`] keeps of a text with more levels. Functions recurse through
-/// the values.
+/// Number of nested lists and objects that [`LenientValue`] keeps of a text that `serde_json`
+/// rejects. Functions recurse through the values, so more levels could overflow the stack.
 const MAX_DEPTH: usize = 100;
-/// The only member of the object that stands for an unread part. If an object of a client has this member too, only
-/// the cells of that object are empty.
+/// The only member of the object with which [`LenientValue`] replaces a part that it does not keep.
+/// If an object of a client has this member too, its cells in a `Table` are empty, which is
+/// harmless.
 const UNREAD: &str = "\0unread";
 /// [`UNREAD`] in JSON.
 const UNREAD_JSON: &[u8] = br#"{"\u0000unread":0}"#;
 
-/// Maximum memory of a parsed value in bytes, as [`is_small`] estimates it. A replica parses one object for each thread
-/// that serves reads. A `CustomResourceDefinition` of 1 MB takes about 12 MB.
+/// Maximum memory of a parsed value in bytes, as [`is_small`] estimates it. A replica parses one
+/// object for each thread that serves reads, so the total memory is bounded. A
+/// `CustomResourceDefinition` of 1 MB takes about 12 MB.
 const MAX_VALUE_BYTES: usize = 16 << 20;
-/// A text of this length in bytes always has a small value: at most 7 MB.
+/// A text of this length in bytes needs no estimate, because its value takes at most 7 MB.
 const SMALL_TEXT: usize = 64 << 10;
-/// The memory of an object with members: one leaf of a `BTreeMap<String, Value>`.
+/// The estimated memory of an object with members: one leaf of a `BTreeMap<String, Value>`.
 const OBJECT_BYTES: usize = 640;
-/// The memory of a list with elements: a `Vec<Value>` starts with four.
+/// The estimated memory of a list with elements: a `Vec<Value>` starts with space for four.
 const LIST_BYTES: usize = 128;
-/// The memory of a further element or member. A leaf of a `BTreeMap` is at least half full, a `Vec` too.
+/// The estimated memory of a further element or member. It includes unused memory, because a leaf
+/// of a `BTreeMap` can be half empty, and so can a `Vec`.
 const MEMBER_BYTES: usize = 128;
-/// The memory of a string, in addition to its characters.
+/// The estimated memory of a string, in addition to its characters.
 const STRING_BYTES: usize = 32;
 
-/// A JSON value, and whether parts of it can be unread.
+/// A parsed JSON value. Parts that are too deep or too large can be missing.
 #[derive(Debug)]
 pub(crate) struct LenientValue {
     pub(crate) value: Value,
-    /// Whether [`has_unread_part`] can find an unread part in the value.
+    /// Whether `serde_json` rejected the text, so that parts of the value can be missing, see
+    /// [`has_unread_part`].
     pub(crate) is_repaired: bool,
 }
 
 impl LenientValue {
-    /// Parses `text`. Only for text that `serde_json` rejects, the value lacks the parts below [`MAX_DEPTH`] and
-    /// numbers beyond a float. Strings are read as in Go. Returns `None` if `text` is not JSON, or if the value would
-    /// take more than 16 MiB.
+    /// Parses `text`. If `serde_json` rejects the text, the value lacks the parts below
+    /// [`MAX_DEPTH`] and numbers beyond a float, and strings are read as in Go. Returns `None` if
+    /// `text` is not JSON, or if the value would take more than 16 MiB.
     ///
     /// # Cost
     ///
-    /// The cost of `serde_json`; for text that it rejects, twice this cost and a copy of the text. Never recurses
-    /// deeper than 127 levels. A text above 64 KiB costs about 1 ns a byte more.
+    /// The cost of `serde_json`; for text that it rejects, twice this cost and a copy of the text.
+    /// Never recurses deeper than 127 levels. A text above 64 KiB costs about 1 ns a byte more.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > SMALL_TEXT && !is_small(text)? {
             return None;
@@ -58,8 +62,10 @@ impl LenientValue {
     }
 }
 
-/// Whether the value of `text` takes at most [`MAX_VALUE_BYTES`]. An object such as `{"a":0}` takes 80 times as much
-/// memory as its text. Parts below 127 levels are never in the value. Returns `None` if `text` is not JSON.
+/// Whether the value of `text` takes at most [`MAX_VALUE_BYTES`], by an estimate before parsing.
+/// This is necessary, because an object such as `{"a":0}` takes 80 times as much memory as its
+/// text. The estimate omits parts below 127 levels, which a value never contains. Returns `None` if
+/// `text` is not JSON.
 fn is_small(text: &[u8]) -> Option<bool> {
     let (mut at, mut bytes, mut depth) = (JsonCursor::new(text), text.len(), 0);
     while let Some(byte) = at.peek() {
@@ -93,7 +99,8 @@ fn is_small(text: &[u8]) -> Option<bool> {
     Some(true)
 }
 
-/// Whether a part of `value` was not read.
+/// Whether [`LenientValue::parse`] has replaced a part of `value`, so that results from it can be
+/// wrong.
 pub(crate) fn has_unread_part(value: &Value) -> bool {
     match value {
         Value::Object(fields) => {
@@ -141,8 +148,9 @@ fn repair(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Appends a JSON string with its quotes. `string` is the text between the quotes, with its escapes. Each escape of a
-/// lone surrogate, and each byte that is not UTF-8, becomes `\ufffd`, as Go reads them.
+/// Appends a JSON string with its quotes. `string` is the text between the quotes, with its
+/// escapes. Each escape of a lone surrogate, and each byte that is not UTF-8, becomes `\ufffd`, as
+/// Go reads them.
 pub(super) fn write_string(string: &[u8], out: &mut Vec<u8>) {
     const REPLACEMENT: &[u8] = br"\ufffd";
     out.push(b'"');
@@ -179,7 +187,7 @@ mod tests {
     use serde_json::json;
 
     fn parsed(text: &[u8]) -> Option<(Value, bool)> {
-        LenientValue::parse(text).map(|it| (it.value, it.is_repaired))
+        LenientValue::parse(text).map(|parsed| (parsed.value, parsed.is_repaired))
     }
 
     #[test]

@@ -21,13 +21,12 @@ pub struct JsonCursor<'a> {
 
 impl<'a> JsonCursor<'a> {
     /// Creates a cursor at the start of `text`, before its first value.
-    #[must_use]
     pub fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
 
-    /// Moves the cursor to the value of the member `field`, if the value at the cursor is an object with this
-    /// member. Otherwise returns `Some(false)`.
+    /// Moves the cursor to the value of the member `field`, if the value at the cursor is an object
+    /// with this member. Otherwise returns `Some(false)`.
     pub fn seek(&mut self, field: &str) -> Option<bool> {
         if self.peek()? != b'{' {
             return Some(false);
@@ -43,7 +42,7 @@ impl<'a> JsonCursor<'a> {
                 return Some(true);
             }
             self.skip()?;
-            if !self.more(b'}')? {
+            if !self.has_more(b'}')? {
                 return Some(false);
             }
         }
@@ -62,9 +61,9 @@ impl<'a> JsonCursor<'a> {
         Some(from..self.at)
     }
 
-    /// Reads an object of strings at the cursor. Calls `each` with the unescaped name and value of each member. If
-    /// the value at the cursor is not an object, calls nothing. Returns `None` at the first member that is not a
-    /// string; `each` has received all members before this one.
+    /// Reads an object of strings at the cursor. Calls `each` with the unescaped name and value of
+    /// each member. If the value at the cursor is not an object, calls nothing. Returns `None` at
+    /// the first member that is not a string; `each` has received all members before this one.
     pub fn strings(mut self, each: &mut impl FnMut(&str, &str)) -> Option<()> {
         if self.peek()? != b'{' {
             return Some(());
@@ -77,7 +76,7 @@ impl<'a> JsonCursor<'a> {
             let name = self.text()?;
             self.take(b':')?;
             each(&name, &self.text()?);
-            if !self.more(b'}')? {
+            if !self.has_more(b'}')? {
                 return Some(());
             }
         }
@@ -99,20 +98,22 @@ impl<'a> JsonCursor<'a> {
         self.at += 1;
     }
 
-    /// Consumes `byte`; returns `None` if the next byte that is not white space differs from `byte`.
+    /// Consumes `byte`; returns `None` if the next byte that is not white space differs from
+    /// `byte`.
     pub(super) fn take(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.step())
     }
 
-    /// Consumes a comma or `close`, the bracket that ends a list or object. Returns `true` for a comma, `false` for
-    /// `close`, and `None` for any other byte.
-    pub(super) fn more(&mut self, close: u8) -> Option<bool> {
+    /// Consumes a comma or `close`, the bracket that ends a list or object. Returns `true` for a
+    /// comma, `false` for `close`, and `None` for any other byte.
+    pub(super) fn has_more(&mut self, close: u8) -> Option<bool> {
         let byte = self.peek()?;
         self.at += 1;
         (byte == b',' || byte == close).then_some(byte == b',')
     }
 
-    /// Consumes a string and returns the text between its quotes. Escapes in the text are unchanged.
+    /// Consumes a string and returns the text between its quotes. Escapes in the text are
+    /// unchanged.
     pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         self.take(b'"')?;
         let from = self.at;
@@ -136,9 +137,9 @@ impl<'a> JsonCursor<'a> {
         self.step_over(0)
     }
 
-    /// Moves the cursor behind the innermost `depth` lists and objects that contain the cursor's position. With
-    /// depth 0, skips one value. The function counts brackets and does not recurse, so deeply nested input cannot
-    /// overflow the stack.
+    /// Moves the cursor behind the innermost `depth` lists and objects that contain the cursor's
+    /// position. With depth 0, skips one value. The function counts brackets and does not recurse,
+    /// so deeply nested input cannot overflow the stack.
     pub(super) fn step_over(&mut self, mut depth: usize) -> Option<()> {
         loop {
             match self.peek()? {
@@ -172,8 +173,8 @@ impl<'a> JsonCursor<'a> {
     }
 }
 
-/// Returns the byte range of the value at `path`, a list of member names through nested objects. Returns `None` if
-/// there is no member with this path.
+/// Returns the byte range of the value at `path`, a list of member names through nested objects.
+/// Returns `None` if there is no member with this path.
 pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     let mut at = JsonCursor::new(text);
     for name in path {
@@ -182,8 +183,8 @@ pub(super) fn find(text: &[u8], path: &[&str]) -> Option<Range<usize>> {
     at.range()
 }
 
-/// Returns the text of a JSON string as Go reads it: each lone surrogate, and each byte that is not UTF-8, becomes
-/// U+FFFD. Returns `None` for an invalid escape.
+/// Returns the text of a JSON string as Go reads it: each lone surrogate, and each byte that is not
+/// UTF-8, becomes U+FFFD. Returns `None` for an invalid escape.
 pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
     if !string.contains(&b'\\')
         && let Ok(text) = std::str::from_utf8(string)
@@ -197,8 +198,8 @@ pub(super) fn unescape(string: &[u8]) -> Option<Cow<'_, str>> {
 
 #[cfg(test)]
 thread_local! {
-    /// Number of calls of [`JsonCursor::peek`] in this thread, about four for each member of an object. With this
-    /// number, tests measure the cost of a walk through JSON.
+    /// Number of calls of [`JsonCursor::peek`] in this thread, about four for each member of an
+    /// object. With this number, tests measure the cost of a walk through JSON.
     pub(super) static PEEKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

@@ -15,17 +15,17 @@ pub struct FieldPathSet {
     fields: usize,
 }
 
-/// A node of the tree, for one position in an object's JSON. The node belongs to the field path that ends at this
-/// position, and to the field paths that continue below it.
+/// A node of the tree, for one position in an object's JSON. The node belongs to the field path
+/// that ends at this position, and to the field paths that continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldPathNode {
-    /// Sequence number of this node among all nodes with a member name in the tree of a [`FieldPathSet`], counted
-    /// from 0.
+    /// Sequence number of this node among all nodes with a member name in the tree of a
+    /// [`FieldPathSet`], counted from 0.
     pub(crate) number: usize,
     /// Index in [`FieldPathSet::all`] of the field path that ends at this position, or `None`.
     pub(crate) end: Option<usize>,
-    /// If the value at this position is an object: the nodes of its members that field paths select, by member
-    /// name. There are at most as many nodes as paths in the set.
+    /// If the value at this position is an object: the nodes of its members that field paths
+    /// select, by member name. There are at most as many nodes as paths in the set.
     pub(crate) fields: BTreeMap<Box<[u8]>, Self>,
     /// If the value at this position is a list: the node for each of its elements.
     pub(crate) elements: Option<Box<Self>>,
@@ -33,13 +33,11 @@ pub(crate) struct FieldPathNode {
 
 impl FieldPathSet {
     /// Returns the paths in the order of their insertion.
-    #[must_use]
     pub fn all(&self) -> &[FieldPath] {
         &self.all
     }
 
     /// Returns whether the set contains no path.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -48,8 +46,8 @@ impl FieldPathSet {
         &self.root
     }
 
-    /// Returns the number of fields in the tree of this set. Each `FieldPathNode::number` in the tree is smaller
-    /// than this number.
+    /// Returns the number of fields in the tree of this set. Each `FieldPathNode::number` in the
+    /// tree is smaller than this number.
     pub(super) fn fields(&self) -> usize {
         self.fields
     }
@@ -90,13 +88,13 @@ mod tests {
 
     #[test]
     fn paths_share_common_fields_and_duplicates_are_dropped() {
-        let of = |texts: &[&str]| -> FieldPathSet {
+        let set = |texts: &[&str]| -> FieldPathSet {
             texts.iter().map(|text| FieldPath::parse(text).unwrap()).collect()
         };
-        let paths = of(&["a.b", "a.c[*].d", "a.b", "a.c", "a.c[*].d.e"]);
+        let paths = set(&["a.b", "a.c[*].d", "a.b", "a.c", "a.c[*].d.e"]);
         let texts: Vec<_> = paths.all().iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["a.b", "a.c[*].d", "a.c", "a.c[*].d.e"]);
         assert_eq!(paths.fields(), 5, "the fields are a, b, c, d and e");
-        assert_eq!((of(&[]).is_empty(), of(&[]).fields()), (true, 0));
+        assert_eq!((set(&[]).is_empty(), set(&[]).fields()), (true, 0));
     }
 }

@@ -7,36 +7,38 @@ use super::{
 };
 use std::{collections::BTreeMap, mem};
 
-/// The state of a walk through an object's JSON. The walk recurses once for each step of a field path, and a field
-/// path has at most 64 steps.
+/// The state of a walk through an object's JSON. The walk recurses once for each step of a field
+/// path, and a field path has at most 64 steps.
 struct PathWalkState<'w, E> {
     each: &'w mut E,
     /// Number of objects visited so far.
     objects: usize,
-    /// The index is a `FieldPathNode::number`. The value is what `objects` was when the walk last found this field.
-    /// With these values, the walk detects members of an object with the same name.
+    /// For each `FieldPathNode::number`, what `objects` was when the walk last found this field. If
+    /// this number has not changed, the walk is still in the same object, so a further member with
+    /// this name is a duplicate.
     found_in: Vec<usize>,
 }
 
 impl JsonCursor<'_> {
-    /// Calls `each` for every scalar that a field path finds, with the path's index in `paths` and the scalar's
-    /// text. Strings are unescaped; numbers and booleans are unchanged. A path that ends at an object, a list or a
-    /// null finds nothing. If an object has several members with the same name, only the first one counts. The
-    /// values of a path do not depend on the other paths.
+    /// Calls `each` for every scalar that a field path finds, with the path's index in `paths` and
+    /// the scalar's text. Strings are unescaped; numbers and booleans are unchanged. A path that
+    /// ends at an object, a list or a null finds nothing. If an object has several members with the
+    /// same name, only the first one counts. The values of a path do not depend on the other paths.
     ///
-    /// Returns `None` if the part of the text that the walk has read is not JSON. `each` has received all values
-    /// before this part.
+    /// Returns `None` if the part of the text that the walk has read is not JSON. `each` has
+    /// received all values before this part.
     ///
     /// # Cost
     ///
-    /// One walk through the text, up to the last possible value: about 1 ns for each byte, for any number of paths.
-    /// If the text is JSON, the walk visits no byte twice. The walk looks up each member of an object in a map of
-    /// the fields that the paths select.
+    /// One walk through the text, up to the last possible value: about 1 ns for each byte, for any
+    /// number of paths. If the text is JSON, the walk visits no byte twice. The walk looks up each
+    /// member of an object in a map of the fields that the paths select.
     pub fn values(self, paths: &FieldPathSet, each: &mut impl FnMut(usize, &str)) -> Option<()> {
         self.values_at(paths, paths.root(), each)
     }
 
-    /// Like [`JsonCursor::values`], if the value at the cursor is at the position `node` of the object.
+    /// Like [`JsonCursor::values`], if the value at the cursor is at the position `node` of the
+    /// object.
     pub(crate) fn values_at(
         mut self,
         paths: &FieldPathSet,
@@ -47,9 +49,10 @@ impl JsonCursor<'_> {
         self.value(node, &mut walk).map(|_left_open| ())
     }
 
-    /// Finds the values of all field paths through `node`, in the value at the cursor. Stops when no more values
-    /// are possible, even inside nested lists and objects. Returns the number of lists and objects that the cursor
-    /// has entered but not left. The caller passes this number to `leave`, which moves the cursor behind the value.
+    /// Finds the values of all field paths through `node`, in the value at the cursor. Stops when
+    /// no more values are possible, even inside nested lists and objects. Returns the number of
+    /// lists and objects that the cursor has entered but not left. The caller passes this number to
+    /// `leave`, which moves the cursor behind the value.
     fn value<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -66,7 +69,8 @@ impl JsonCursor<'_> {
             }
             b'"' => {
                 let string = self.string()?;
-                // A string with an invalid escape has no text. The informer's decoder rejects such an object.
+                // A string with an invalid escape has no text. The informer's decoder rejects such
+                // an object.
                 if let Some(path) = node.end
                     && let Some(text) = unescape(string)
                 {
@@ -87,8 +91,9 @@ impl JsonCursor<'_> {
         }
     }
 
-    /// Visits the members of an object. The cursor is behind the opening brace. Like [`JsonCursor::value`], returns
-    /// the number of lists and objects that the cursor has entered but not left.
+    /// Visits the members of an object. The cursor is behind the opening brace. Like
+    /// [`JsonCursor::value`], returns the number of lists and objects that the cursor has entered
+    /// but not left.
     fn members<E: FnMut(usize, &str)>(
         &mut self,
         fields: &BTreeMap<Box<[u8]>, FieldPathNode>,
@@ -104,8 +109,8 @@ impl JsonCursor<'_> {
             let name = self.string()?;
             self.take(b':')?;
             let field = fields.get(name).or_else(|| {
-                // A field path contains no character that JSON escapes, so no name in `fields` has an escape. A
-                // member's name with a backslash can match only after unescaping.
+                // A field path contains no character that JSON escapes, so no name in `fields` has
+                // an escape. A member's name with a backslash can match only after unescaping.
                 memchr::memchr(b'\\', name)?;
                 fields.get(unescape(name)?.as_bytes())
             });
@@ -123,14 +128,15 @@ impl JsonCursor<'_> {
             } else {
                 self.skip()?;
             }
-            if !self.more(b'}')? {
+            if !self.has_more(b'}')? {
                 return Some(0);
             }
         }
     }
 
-    /// Visits the elements of a list. The cursor is behind the opening bracket. Like [`JsonCursor::value`], returns
-    /// the number of lists and objects that the cursor has entered but not left.
+    /// Visits the elements of a list. The cursor is behind the opening bracket. Like
+    /// [`JsonCursor::value`], returns the number of lists and objects that the cursor has entered
+    /// but not left.
     fn elements<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -144,16 +150,16 @@ impl JsonCursor<'_> {
             let start = *self;
             let open = self.value(node, walk);
             self.leave(start, open)?;
-            if !self.more(b']')? {
+            if !self.has_more(b']')? {
                 return Some(0);
             }
         }
     }
 
     /// Moves the cursor to the end of the value that begins at `start`. `open` is the result of
-    /// [`JsonCursor::value`] for this value; `None` if the value is not JSON. The function skips an invalid value
-    /// by counting its brackets. So an invalid value affects only the paths that lead into it. Returns `None` if
-    /// the brackets do not match.
+    /// [`JsonCursor::value`] for this value; `None` if the value is not JSON. The function skips an
+    /// invalid value by counting its brackets. So an invalid value affects only the paths that lead
+    /// into it. Returns `None` if the brackets do not match.
     fn leave(&mut self, start: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),
@@ -188,12 +194,13 @@ mod tests {
         done.and_then(|()| seen.pop())
     }
 
-    /// Collects the values that the walk must find: follows one field path step by step through a parsed document.
-    fn reference_values(value: &Value, steps: &[(&str, bool)], found: &mut Vec<String>) {
+    /// Collects the values that the walk must find: follows one field path step by step through a
+    /// parsed document.
+    fn reference_values(value: &Value, steps: &[(&str, bool)], texts: &mut Vec<String>) {
         let Some((&(field, is_list), rest)) = steps.split_first() else {
             match value {
-                Value::String(text) => found.push(text.clone()),
-                Value::Number(_) | Value::Bool(_) => found.push(value.to_string()),
+                Value::String(text) => texts.push(text.clone()),
+                Value::Number(_) | Value::Bool(_) => texts.push(value.to_string()),
                 Value::Null | Value::Array(_) | Value::Object(_) => {}
             }
             return;
@@ -204,11 +211,11 @@ mod tests {
         match (is_list, value) {
             (true, Value::Array(list)) => {
                 for element in list {
-                    reference_values(element, rest, found);
+                    reference_values(element, rest, texts);
                 }
             }
             (true, _) => {}
-            (false, value) => reference_values(value, rest, found),
+            (false, value) => reference_values(value, rest, texts),
         }
     }
 
@@ -268,9 +275,12 @@ mod tests {
         assert!(seen.iter().enumerate().all(|(n, seen)| *seen == [n.to_string()]));
         // `z` is the last member of the JSON object, so this walk visits the complete text.
         let one_walk = peeks(&body, &paths(&["z"]));
-        let [one, all] = [&texts[63..], &texts[..]].map(|texts| peeks(&body, &paths(texts)));
+        let [single, all] = [&texts[63..], &texts[..]].map(|texts| peeks(&body, &paths(texts)));
         assert!(one_walk > 64 * 3, "{one_walk}");
-        assert!(one < 2 * one_walk && all < 2 * one_walk, "{one} {all}, one walk: {one_walk}");
+        assert!(
+            single < 2 * one_walk && all < 2 * one_walk,
+            "{single} {all}, one walk: {one_walk}"
+        );
     }
 
     #[test]
@@ -280,7 +290,8 @@ mod tests {
         let (seen, _) = all_values(body.as_bytes(), &paths(&["a.b.c"]));
         assert_eq!(seen, [["1"]]);
         assert!(peeks(&body, &paths(&["a.b.c"])) < 30);
-        // A field path without `[*]` finds nothing in a list, so the walk skips the lists `d` and `e`.
+        // A field path without `[*]` finds nothing in a list, so the walk skips the lists `d` and
+        // `e`.
         assert!(
             peeks(&body, &paths(&["a.e.x", "a.b.d.x"])) < 2_500,
             "the walk searches `d` or `e`"
@@ -317,13 +328,13 @@ mod tests {
             wanted in some_paths(),
         ) {
             let together: FieldPathSet = wanted.into_iter().collect();
-            let (found, done) = all_values(document.to_string().as_bytes(), &together);
+            let (values, done) = all_values(document.to_string().as_bytes(), &together);
             prop_assert!(done.is_some());
-            for (path, found) in together.all().iter().zip(found) {
+            for (path, texts) in together.all().iter().zip(values) {
                 let steps: Vec<_> = path.steps().collect();
                 let mut expected = Vec::new();
                 reference_values(&document, &steps, &mut expected);
-                prop_assert_eq!(found, expected, "{}", path);
+                prop_assert_eq!(texts, expected, "{}", path);
             }
         }
 
@@ -333,10 +344,10 @@ mod tests {
             wanted in some_paths(),
         ) {
             let together: FieldPathSet = wanted.into_iter().collect();
-            let (found, _) = all_values(text.as_bytes(), &together);
-            for (path, found) in together.all().iter().zip(found) {
+            let (values, _) = all_values(text.as_bytes(), &together);
+            for (path, texts) in together.all().iter().zip(values) {
                 let alone: FieldPathSet = [path.clone()].into_iter().collect();
-                prop_assert_eq!(&found, &all_values(text.as_bytes(), &alone).0[0], "{}", path);
+                prop_assert_eq!(&texts, &all_values(text.as_bytes(), &alone).0[0], "{}", path);
             }
         }
 

@@ -11,12 +11,13 @@ use kubewarm_api::model::{
 };
 use std::{cmp::Ordering, collections::BTreeSet};
 
-/// Maximum number of requirements and values of a client's label selector, counted together. The limit bounds
-/// memory: each watch keeps its selector, and each access review contains a copy of the selector.
+/// Maximum number of requirements and values of a client's label selector, counted together. The
+/// limit bounds memory: each watch keeps its selector, and each access review contains a copy of
+/// the selector.
 const MOST: usize = 1_024;
-/// Maximum number of requirements of a client's label selector. The limit bounds CPU time: kubewarm compares each
-/// event with all requirements of a watch, and each listed object with all `<` and `>` requirements. For
-/// comparison, an informer's own selector has at most 32 requirements.
+/// Maximum number of requirements of a client's label selector. The limit bounds CPU time: kubewarm
+/// compares each event with all requirements of a watch, and each listed object with all `<` and
+/// `>` requirements. For comparison, an informer's own selector has at most 32 requirements.
 const MOST_REQUIREMENTS: usize = 64;
 
 const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -36,13 +37,14 @@ struct LabelSelectorParser<'a> {
 /// 400 with the API server's message. The API server can accept a selector that exceeds `MOST` or
 /// `MOST_REQUIREMENTS`. So the 400 for such a selector permits kubewarm to forward the request.
 pub(super) fn parse(text: &str) -> Result<LabelSelector, StatusError> {
-    // The API server stops at a NUL character and ignores all requirements after it. kubewarm rejects the complete
-    // selector instead.
+    // The API server stops at a NUL character and ignores all requirements after it. kubewarm
+    // rejects the complete selector instead, because without requirements a selector selects more
+    // objects than the client wants.
     if text.contains('\0') {
         return Err(StatusError::bad_request("found a NUL character in the label selector"));
     }
-    // Commas separate requirements and values. So the number of requirements and values is at most one more than
-    // the number of commas.
+    // Commas separate requirements and values. So the number of requirements and values is at most
+    // one more than the number of commas.
     if text.matches(',').count() >= MOST {
         return Err(StatusError::too_much("label", MOST, "requirements and values"));
     }
@@ -58,10 +60,10 @@ impl<'a> LabelSelectorParser<'a> {
     fn selector(&mut self) -> Result<LabelSelector, String> {
         let (mut requirements, mut comparisons) = (Vec::new(), Vec::new());
         while !self.peek().is_empty() {
-            let found = self.peek();
-            if !begins_requirement(found) {
+            let token = self.peek();
+            if !begins_requirement(token) {
                 return Err(format!(
-                    "found '{found}', expected: !, identifier, or 'end of string'"
+                    "found '{token}', expected: !, identifier, or 'end of string'"
                 ));
             }
             self.requirement(&mut requirements, &mut comparisons)
@@ -69,11 +71,11 @@ impl<'a> LabelSelectorParser<'a> {
             match self.take() {
                 "" => break,
                 "," => {}
-                found => return Err(format!("found '{found}', expected: ',' or 'end of string'")),
+                token => return Err(format!("found '{token}', expected: ',' or 'end of string'")),
             }
-            let found = self.peek();
-            if !begins_requirement(found) {
-                return Err(format!("found '{found}', expected: identifier after ','"));
+            let token = self.peek();
+            if !begins_requirement(token) {
+                return Err(format!("found '{token}', expected: identifier after ','"));
             }
         }
         Ok(LabelSelector::new(requirements).with_comparisons(comparisons))
@@ -118,15 +120,15 @@ impl<'a> LabelSelectorParser<'a> {
             }
             ">" => comparisons.push(compared(key, Ordering::Greater, &self.exact_value()?)?),
             "<" => comparisons.push(compared(key, Ordering::Less, &self.exact_value()?)?),
-            found => {
-                return Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"));
+            token => {
+                return Err(format!("found '{token}', expected: in, notin, =, ==, !=, gt, lt"));
             }
         }
         Ok(())
     }
 
-    /// Parses the values of a requirement, such as `(x,y,z)`. `()` contains one empty value. A missing value next
-    /// to a comma is an empty value, too.
+    /// Parses the values of a requirement, such as `(x,y,z)`. `()` contains one empty value. A
+    /// missing value next to a comma is an empty value, too.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let open = self.take();
         if open != "(" {
@@ -169,19 +171,19 @@ impl<'a> LabelSelectorParser<'a> {
     }
 
     fn word(&mut self) -> Result<&'a str, String> {
-        let found = self.take();
-        if is_word(found) {
-            return Ok(found);
+        let token = self.take();
+        if is_word(token) {
+            return Ok(token);
         }
-        Err(format!("found '{found}', expected: identifier"))
+        Err(format!("found '{token}', expected: identifier"))
     }
 
     fn peek(&self) -> &'a str {
         LabelSelectorParser { rest: self.rest }.take()
     }
 
-    /// Consumes the next token: a word, or one of `= == != ! > < ( ) ,`. At the end of the selector, returns an
-    /// empty text.
+    /// Consumes the next token: a word, or one of `= == != ! > < ( ) ,`. At the end of the
+    /// selector, returns an empty text.
     fn take(&mut self) -> &'a str {
         let text = self.rest.trim_start_matches(SPACES);
         let length = match text.as_bytes() {

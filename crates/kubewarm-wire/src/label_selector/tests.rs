@@ -106,10 +106,10 @@ fn selectors_above_the_limits_are_rejected() {
     assert!(refused.is_specific_to_cache(), "with --forward, the API server answers");
     assert!(parse(&many(MOST, "a")).is_ok());
     assert!(refusal(&many(MOST + 1, "a")).contains("at most 1024"));
-    let each = |of: fn(usize) -> String, most| (0..most).map(of).collect::<Vec<_>>().join(",");
-    for of in [|n| format!("a>{n}"), |n| format!("!a{n}"), |n| format!("a in (v{n},w)")] {
-        assert!(parse(&each(of, MOST_REQUIREMENTS)).is_ok());
-        assert!(refusal(&each(of, MOST_REQUIREMENTS + 1)).contains("at most 64 requirements"));
+    let each = |term: fn(usize) -> String, most| (0..most).map(term).collect::<Vec<_>>().join(",");
+    for term in [|n| format!("a>{n}"), |n| format!("!a{n}"), |n| format!("a in (v{n},w)")] {
+        assert!(parse(&each(term, MOST_REQUIREMENTS)).is_ok());
+        assert!(refusal(&each(term, MOST_REQUIREMENTS + 1)).contains("at most 64 requirements"));
     }
 }
 

@@ -9,13 +9,14 @@ const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', an
                     '123-abc', regex used for validation is \
                     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-/// Maximum number of invalid label values that an error message quotes. If there are more, the message ends with
-/// the number of omitted values. The error text about a value can be 100 times as long as the value. So without
-/// this limit, a short request from an unauthenticated client could cause a long response.
+/// Maximum number of invalid label values that an error message quotes. If there are more, the
+/// message ends with the number of omitted values. The error text about a value can be 100 times as
+/// long as the value. So without this limit, a short request from an unauthenticated client could
+/// cause a long response.
 const NAMED: usize = 16;
 
-/// Returns one message for each of the first `NAMED` invalid label values. If there are more, the last message
-/// contains the number of omitted values.
+/// Returns one message for each of the first `NAMED` invalid label values. If there are more, the
+/// last message contains the number of omitted values.
 pub(super) fn wrong_values(key: &str, values: &BTreeSet<&str>) -> Vec<String> {
     let is_wrong =
         |value: &str| LabelRequirement::new("a", LabelSelectorOperator::In, [value]).is_err();

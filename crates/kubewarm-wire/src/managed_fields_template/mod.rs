@@ -1,4 +1,5 @@
-//! Splits an object into the part of its managedFields that many objects have in common, and the rest.
+//! Splits an object into the part of its managedFields that many objects have in common, and the
+//! rest. Stores keep the common part once, which saves memory.
 
 #[cfg(test)]
 mod tests;
@@ -10,36 +11,41 @@ use crate::{
 use kubewarm_api::model::ObjectEncoding;
 use memchr::memmem;
 
-/// Number of the field `time` in `ManagedFieldsEntry`, from the same `generated.proto` as the metadata's fields.
+/// Number of the field `time` in `ManagedFieldsEntry`, from the same `generated.proto` as the
+/// metadata's fields.
 const TIME: u32 = 4;
 /// Number of the field `fieldsV1` in `ManagedFieldsEntry`.
 const FIELDS: u32 = 7;
 
-/// Maximum number of values that [`ManagedFieldsTemplate::split`] takes out of one object. Three entries with a time, an
-/// owner and some IPs have fewer than ten. Further values stay in the template's text.
+/// Maximum number of values that [`ManagedFieldsTemplate::split`] takes out of one object. Three
+/// entries with a time, an owner and some IPs have fewer than ten. Further values stay in the
+/// template's text.
 const MAX_VALUES: usize = 32;
 
-/// Maximum length of one value, in bytes. So a byte is enough for the length.
+/// Maximum length of one value, in bytes, so that one byte is enough for the length.
 const MAX_VALUE_BYTES: usize = 127;
 
-/// Minimum number of bytes that a template must take out of an object. With less, it does not pay.
+/// Minimum number of bytes that a template must take out of an object. With less, the split saves
+/// no memory.
 const MIN_REMOVED_BYTES: usize = 64;
 
-/// The managedFields of an object without the values that differ between objects of one application: times, and UIDs and
-/// IPs in keys. In this JSON, `□` marks the gaps:
+/// The managedFields of an object without the values that differ between objects of one
+/// application: times, and UIDs and IPs in keys. In this JSON, `□` marks the gaps:
 ///
 /// ```text
 /// [{"manager":"kubelet","time":"□","fieldsV1":{"f:podIPs":{"k:{\"ip\":\"□\"}":{}}}}]
 /// ```
 ///
-/// [`ManagedFieldsTemplate::split`] turns an object into a template and a *reduced body*. The reduced body contains the
-/// position of the managedFields, the values for the gaps, and the object's other bytes:
+/// [`ManagedFieldsTemplate::split`] turns an object into a template and a *reduced body*. The
+/// reduced body contains the position of the managedFields, the values for the gaps, and the
+/// object's other bytes:
 ///
 /// ```text
 /// position (varint) │ length (1 byte), value │ … │ bytes before managedFields │ bytes after managedFields
 /// ```
 ///
-/// In protobuf, each time follows its length, as in other fields of the object. So zstd finds equal values.
+/// In protobuf, the length byte stands directly before each time, as in the object's other fields
+/// with times. So zstd finds equal times in both places.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct ManagedFieldsTemplate {
     /// The bytes between the gaps.
@@ -63,7 +69,8 @@ struct TemplateGap {
 enum GapContent {
     /// The object's next value.
     Value,
-    /// The length of a protobuf message, as a varint: `fixed` bytes plus the lengths of the object's next `values` values.
+    /// The length of a protobuf message, as a varint: `fixed` bytes plus the lengths of the
+    /// object's next `values` values.
     Length { fixed: u32, values: u8 },
 }
 
@@ -77,16 +84,16 @@ struct TemplateBuilder<'a> {
 }
 
 impl ManagedFieldsTemplate {
-    /// Splits an object, and replaces the contents of `reduced` with the reduced body. Returns `None` if the object has
-    /// no managedFields, or if they are too short.
+    /// Splits an object, and replaces the contents of `reduced` with the reduced body. Returns
+    /// `None` if the object has no managedFields, or if they are too short.
     ///
-    /// The result is only useful if [`ManagedFieldsTemplate::join`] returns the same object. If the object is protobuf
-    /// that no API server writes, with longer varints than necessary, it does not.
+    /// Use the result only if [`ManagedFieldsTemplate::join`] returns the same object. It returns a
+    /// different object for protobuf with longer varints than necessary, which no API server
+    /// writes.
     ///
     /// # Cost
     ///
     /// One pass over the metadata and two over the managedFields, at about 1 ns a byte.
-    #[must_use]
     pub fn split(body: ObjectBody<'_>, reduced: &mut Vec<u8>) -> Option<Self> {
         let range = body.managed_fields()?;
         let (head, rest) = body.bytes.split_at_checked(range.start)?;
@@ -109,13 +116,13 @@ impl ManagedFieldsTemplate {
         (removed >= MIN_REMOVED_BYTES).then_some(Self { text, gaps, values, removed })
     }
 
-    /// Replaces the contents of `into` with the object of a reduced body. Returns `None` if the reduced body has another
-    /// template or is damaged, or if no memory is free. `into` then contains no usable bytes.
+    /// Replaces the contents of `into` with the object of a reduced body. Returns `None` if the
+    /// reduced body has another template or is damaged, or if no memory is free. `into` then
+    /// contains no usable bytes.
     ///
     /// # Cost
     ///
     /// One copy of the object's bytes, and about 5 ns for each gap.
-    #[must_use]
     pub fn join(&self, reduced: &[u8], into: &mut Vec<u8>) -> Option<()> {
         into.clear();
         into.try_reserve_exact(reduced.len().checked_add(self.removed)?).ok()?;
@@ -151,27 +158,26 @@ impl ManagedFieldsTemplate {
     }
 
     /// Returns the number of bytes by which an object is longer than its reduced body.
-    #[must_use]
     pub fn removed(&self) -> usize {
         self.removed
     }
 
     /// Returns the template's memory in bytes, without `size_of::<Self>()`.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.text.len() + size_of_val(&*self.gaps)
     }
 }
 
 impl TemplateBuilder<'_> {
-    /// Adds JSON text. A text value becomes a gap if it consists of the characters of times, UIDs and IPs.
+    /// Adds JSON text. A text value becomes a gap if it consists of the characters of times, UIDs
+    /// and IPs, because such values differ between objects.
     ///
-    /// Names such as `cafe` consist of these characters too. They become gaps, which are harmless.
+    /// Names such as `cafe` consist of these characters too. As gaps, they only take more memory.
     fn add_text(&mut self, text: &[u8]) -> Option<()> {
         let mut from = 0;
         for colon in memmem::find_iter(text, b"\":") {
             let rest = text.get(colon + 2..)?;
-            // Within protobuf and within keys, quotes are escaped.
+            // Within keys, the JSON of the key is a string, so its quotes are escaped.
             let quote = match rest {
                 [b'"', ..] => 1,
                 [b'\\', b'"', ..] => 2,

@@ -101,7 +101,7 @@ fn objects_without_usable_managed_fields_are_whole() {
     for metadata in [&[][..], &[(17, Vec::new())], &[(17, entry("a", 1, "{}"))]] {
         assert!(split(body(&protobuf("a", metadata))[1]).is_none());
     }
-    // The managedFields of another object's part are no managedFields.
+    // Only the managedFields of the object itself count, not a field of the same name in its spec.
     let other = format!(r#"{{"spec":{{"managedFields":{}}}}}"#, fields("", ""));
     assert!(split(ObjectBody::json(other.as_bytes())).is_none());
 }
@@ -129,7 +129,7 @@ fn unusual_managed_fields_are_joined_unchanged() {
 fn longer_varints_than_necessary_are_not_joined() {
     let mut entry = entry("a", 1, &fields("", "::1"));
     assert!(split(body(&protobuf("a", &[(17, entry.clone())]))[1]).is_some());
-    // A third field whose length 0 takes two bytes.
+    // Adds a field whose length 0 takes two bytes, although one byte is enough.
     entry.extend([0x12, 0x80, 0x00]);
     let object = protobuf("a", &[(17, entry)]);
     let (mut reduced, mut joined) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Checks every field of a message against the field tables before kubewarm stores the object.
 
 use super::{
-    field_tables::{FieldShape, FieldType, table},
+    field_tables::{FieldCardinality, FieldType, table},
     metadata::METADATA,
     wire_format::{FieldReader, ProtobufError, WireType, find_field},
 };
@@ -13,36 +13,37 @@ const TIMESTAMP: &[&FieldType] = &[&FieldType::Int, &FieldType::Int];
 const INT_OR_STRING: &[&FieldType] = &[&FieldType::Int, &FieldType::Int, &FieldType::String];
 const ONE_TEXT: &[&FieldType] = &[&FieldType::String];
 
-/// Reads every tag of an object, in nested messages too. So an object that passes can be written as JSON without
-/// losing a field.
+/// Checks that the field tables contain every field of an object, in nested messages too. So
+/// kubewarm can write an object that passes as JSON without losing a field.
 ///
 /// # Errors
 ///
-/// [`ProtobufError::UnknownField`] for a field that the tables lack, [`ProtobufError::Malformed`] for bytes that are
-/// not a message.
+/// [`ProtobufError::UnknownField`] for a field that the tables lack, [`ProtobufError::Malformed`]
+/// for bytes that are not a message.
 ///
 /// # Cost
 ///
 /// A few nanoseconds for each field, and one pass over embedded JSON.
 pub fn check_message(message: MessageId, bytes: &[u8]) -> Result<(), ProtobufError> {
-    let of = table(message);
+    let table = table(message);
     let mut fields = FieldReader::new(bytes);
     while let Some(raw) = fields.next_field()? {
-        let unknown = ProtobufError::UnknownField { message: of.name, number: raw.number };
-        let field = of.field(raw.number).ok_or(unknown)?;
-        // The API server writes metadata once and first. Some readers use the first such field, others the last.
+        let unknown = ProtobufError::UnknownField { message: table.name, number: raw.number };
+        let field = table.field(raw.number).ok_or(unknown)?;
+        // Rejects metadata that is repeated or not first, because some readers use the first such
+        // field, others the last. The API server writes metadata once and first.
         if raw.number == METADATA && raw.tag > 0 && field.name == "metadata" {
             return Err(ProtobufError::Malformed);
         }
         let value = fields.value(&raw);
         match field.shape {
-            FieldShape::Single | FieldShape::Repeated => {
-                check_value(&field.kind, raw.wire_type, value, of.name)?;
+            FieldCardinality::Single | FieldCardinality::Repeated => {
+                check_value(&field.kind, raw.wire_type, value, table.name)?;
             }
-            FieldShape::Map if raw.wire_type == WireType::Length => {
-                check_fields(&[&FieldType::String, &field.kind], value, of.name)?;
+            FieldCardinality::Map if raw.wire_type == WireType::Length => {
+                check_fields(&[&FieldType::String, &field.kind], value, table.name)?;
             }
-            FieldShape::Map => return Err(ProtobufError::Malformed),
+            FieldCardinality::Map => return Err(ProtobufError::Malformed),
         }
     }
     Ok(())
@@ -87,10 +88,11 @@ fn check_value(
     }
 }
 
-/// Rejects bytes that are not exactly one JSON value. kubewarm copies them into the JSON of the object, where other
-/// bytes could end the object and begin another one.
+/// Rejects bytes that are not exactly one JSON value. kubewarm copies them into the JSON of the
+/// object, where other bytes could end the object and begin another one.
 ///
-/// The API server does not parse them in every object. With the feature gate `CBORServingAndStorage`, they can be CBOR.
+/// The API server itself does not guarantee valid JSON: it does not parse these bytes in every
+/// object. With the feature gate `CBORServingAndStorage`, they can be CBOR.
 fn check_json(raw: &[u8]) -> Result<(), ProtobufError> {
     let json = find_field(raw, 1)?.filter(|json| !json.is_empty());
     let parsed = json.map(serde_json::from_slice::<IgnoredAny>).transpose();

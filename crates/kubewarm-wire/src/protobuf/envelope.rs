@@ -1,7 +1,8 @@
 //! The messages around objects: `runtime.Unknown`, lists and watch events.
 //!
-//! Each response and each event's object begins with `k8s\0` and is a message `runtime.Unknown`: `typeMeta` (1),
-//! `raw` (2), `contentEncoding` (3) and `contentType` (4). The API server writes the last two as empty texts.
+//! Each response and each event's object begins with `k8s\0` and is a message `runtime.Unknown`:
+//! `typeMeta` (1), `raw` (2), `contentEncoding` (3) and `contentType` (4). The API server writes
+//! the last two as empty texts.
 
 use super::{
     metadata::{ListMeta, METADATA, bookmark},
@@ -18,7 +19,7 @@ const TYPE_META: u32 = 1;
 const RAW: u32 = 2;
 /// Empty `contentEncoding` and `contentType`.
 const UNKNOWN_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
-/// The number of `items` in every list.
+/// The field number of `items` in the message of every list.
 pub const ITEMS: u32 = 2;
 
 /// A response or an event's object: its kind, and its message.
@@ -93,8 +94,8 @@ pub struct FieldHead {
 }
 
 impl FieldHead {
-    /// Parses the head if `bytes` is exactly the head of a field with a length. `None` if `bytes` is only the start of
-    /// a head.
+    /// Parses the head if `bytes` is exactly the head of a field with a length. `None` if `bytes`
+    /// is only the start of a head.
     ///
     /// # Errors
     ///
@@ -115,7 +116,8 @@ impl FieldHead {
 }
 
 impl<'a> ListHead<'a> {
-    /// Parses the head if `bytes` is exactly the head. `None` if `bytes` is only the start of a head.
+    /// Parses the head if `bytes` is exactly the head. `None` if `bytes` is only the start of a
+    /// head.
     ///
     /// # Errors
     ///
@@ -133,8 +135,8 @@ impl<'a> ListHead<'a> {
     }
 }
 
-/// Splits `bytes` behind its first field, whose number is `number`: the field's value, and the rest. `None` if the field
-/// is incomplete.
+/// Splits `bytes` behind its first field, whose number is `number`: the field's value, and the
+/// rest. `None` if the field is incomplete.
 fn split_field(bytes: &[u8], number: u32) -> Result<Option<[&[u8]; 2]>, ProtobufError> {
     let mut at = 0;
     let Ok(tag) = read_varint(bytes, &mut at) else { return Ok(None) };
@@ -149,14 +151,14 @@ fn split_field(bytes: &[u8], number: u32) -> Result<Option<[&[u8]; 2]>, Protobuf
 
 fn read_types(types: &[u8]) -> Result<(&str, &str), ProtobufError> {
     let text = |number| {
-        let found = find_field(types, number)?.unwrap_or_default();
-        std::str::from_utf8(found).map_err(|_| ProtobufError::Malformed)
+        let text = find_field(types, number)?.unwrap_or_default();
+        std::str::from_utf8(text).map_err(|_| ProtobufError::Malformed)
     };
     Ok((text(1)?, text(2)?))
 }
 
-/// Returns the part of the first field with this number that `bytes` contains, even if the field's end is missing.
-/// Fields before it must be complete.
+/// Returns the part of the first field with this number that `bytes` contains, even if the field's
+/// end is missing. Fields before it must be complete.
 pub(super) fn enter_field(bytes: &[u8], number: u32) -> Option<&[u8]> {
     let mut rest = bytes;
     loop {
@@ -178,15 +180,14 @@ pub(super) fn enter_field(bytes: &[u8], number: u32) -> Option<&[u8]> {
     }
 }
 
-/// Returns the part of an object's message that `bytes` contains, even if the message's end is missing. As for
-/// [`Unknown::parse`], `bytes` begins with `k8s\0`.
+/// Returns the part of an object's message that `bytes` contains, even if the message's end is
+/// missing. As for [`Unknown::parse`], `bytes` begins with `k8s\0`.
 pub(crate) fn message_start(bytes: &[u8]) -> Option<&[u8]> {
     enter_field(bytes.strip_prefix(MAGIC)?, RAW)
 }
 
-/// Parses the start of an event of a watch whose end is missing: the event's type, and the start of its object's
-/// message.
-#[must_use]
+/// Parses the start of an event of a watch whose end is missing: the event's type, and the start of
+/// its object's message.
 pub fn parse_watch_event_start(event: &[u8]) -> Option<(&[u8], &[u8])> {
     let kind = enter_field(event, 1)?;
     Some((kind, message_start(enter_field(enter_field(event, 2)?, 1)?)?))
@@ -213,7 +214,6 @@ pub fn write_item(object: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Returns the number of bytes that [`write_item`] appends for an object of `length` bytes.
-#[must_use]
 pub const fn item_length(length: usize) -> usize {
     bytes_field_length(length)
 }
@@ -223,10 +223,11 @@ pub fn write_list_tail(out: &mut Vec<u8>) {
     out.extend_from_slice(UNKNOWN_TAIL);
 }
 
-/// Appends one event of a watch with its length before it, as four bytes in big-endian order. `kind` is the event's
-/// type, such as `ADDED`.
+/// Appends one event of a watch with its length before it, as four bytes in big-endian order.
+/// `kind` is the event's type, such as `ADDED`.
 ///
-/// An event is a message `metav1.WatchEvent`: `type` (1), and `object` (2) with the field `raw` (1).
+/// An event is a message `metav1.WatchEvent`: `type` (1), and `object` (2) with the field `raw`
+/// (1).
 pub fn write_watch_event(kind: &str, object: &Unknown<'_>, out: &mut Vec<u8>) {
     let object_length = object.length();
     let outer = bytes_field_length(object_length);
@@ -238,7 +239,8 @@ pub fn write_watch_event(kind: &str, object: &Unknown<'_>, out: &mut Vec<u8>) {
     object.write(out);
 }
 
-/// Parses an event of a watch, without its length: the event's type, and the bytes of its object with `k8s\0`.
+/// Parses an event of a watch, without its length: the event's type, and the bytes of its object
+/// with `k8s\0`.
 ///
 /// # Errors
 ///
@@ -257,7 +259,6 @@ pub fn parse_watch_event(event: &[u8]) -> Result<(&[u8], &[u8]), ProtobufError> 
 }
 
 /// Returns the object of a bookmark.
-#[must_use]
 pub fn bookmark_message(version: &str, kind: BookmarkKind) -> Vec<u8> {
     match kind {
         BookmarkKind::InitialEnd => bookmark(version, &[("k8s.io/initial-events-end", "true")]),
@@ -290,8 +291,8 @@ mod tests {
             write_watch_event("ADDED", &object, &mut out);
             let (head, event) = out.split_first_chunk().unwrap();
             assert_eq!(u32::from_be_bytes(*head) as usize, event.len());
-            let (kind, found) = parse_watch_event(event).unwrap();
-            assert_eq!((kind, Unknown::parse(found)), (&b"ADDED"[..], Ok(object)));
+            let (kind, message) = parse_watch_event(event).unwrap();
+            assert_eq!((kind, Unknown::parse(message)), (&b"ADDED"[..], Ok(object)));
         }
     }
 

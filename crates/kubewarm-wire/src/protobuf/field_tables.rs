@@ -1,7 +1,8 @@
 //! The fields of every built-in kind: their numbers in protobuf, and their names and order in JSON.
 //!
-//! Protobuf bytes contain no JSON names, and Kubernetes' `.proto` files do not state when Go omits a field from JSON.
-//! So `make generate` reads both from Kubernetes' Go types, and writes `tables.txt`.
+//! Protobuf bytes contain no JSON names, and Kubernetes' `.proto` files do not state when Go omits
+//! a field from JSON. So `make generate` reads both from Kubernetes' Go types, and writes
+//! `tables.txt`.
 
 use kubewarm_api::model::MessageId;
 use std::{collections::HashMap, sync::LazyLock};
@@ -32,14 +33,15 @@ pub(super) struct MessageField {
     pub(super) quoted: Box<[u8]>,
     pub(super) omission: OmissionRule,
     pub(super) is_pointer: bool,
-    pub(super) shape: FieldShape,
+    pub(super) shape: FieldCardinality,
     pub(super) kind: FieldType,
-    /// The first members of each list element in JSON, which protobuf lacks.
+    /// Members that each list element begins with in JSON, although protobuf lacks them; usually
+    /// empty.
     pub(super) element_start: &'static [u8],
 }
 
-/// The field whose elements get a kind, and their first members. The API server sets the kind of the claims in a
-/// `StatefulSet`, and of no other inner object.
+/// The only field with an `element_start`, and this text: the API server sets the kind of the
+/// claims in a `StatefulSet`, and of no other inner object.
 const CLAIM_TEMPLATES: (&str, &[u8]) =
     ("volumeClaimTemplates", br#""kind":"PersistentVolumeClaim","apiVersion":"v1","#);
 
@@ -47,14 +49,15 @@ const CLAIM_TEMPLATES: (&str, &[u8]) =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OmissionRule {
     Never,
-    /// `omitempty`: if the value is false, 0, an empty text, an empty list, an empty map, or an absent pointer.
+    /// `omitempty`: if the value is false, 0, an empty text, an empty list, an empty map, or an
+    /// absent pointer.
     Empty,
     /// `omitzero`: if the time is Go's zero time.
     ZeroTime,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FieldShape {
+pub(super) enum FieldCardinality {
     Single,
     Repeated,
     /// A map whose keys are strings.
@@ -84,12 +87,12 @@ const NO_FIELD: u16 = u16::MAX;
 /// More than the highest field number of Kubernetes' messages.
 const MAX_NUMBER: u32 = 10_000;
 
-/// The tables of the Kubernetes release in `tables.txt`. Empty if `tables.txt` is invalid, which a test excludes.
+/// The tables of the Kubernetes release in `tables.txt`. Empty if `tables.txt` is invalid, which a
+/// test excludes.
 pub(super) static TABLES: LazyLock<FieldTables> =
     LazyLock::new(|| FieldTables::parse(include_str!("tables.txt")).unwrap_or_default());
 
 /// Returns the message of a built-in kind, or `None` if the tables do not contain the kind.
-#[must_use]
 pub fn message_of_kind(api_version: &str, kind: &str) -> Option<MessageId> {
     TABLES.kinds.get(&(api_version, kind)).copied()
 }
@@ -113,7 +116,8 @@ impl MessageTable {
         self.fields.get(self.position(number)?)
     }
 
-    /// Returns `None` if the message has more than 64 fields, which are too many for `written_if_absent`.
+    /// Returns `None` if the message has more than 64 fields, which are too many for
+    /// `written_if_absent`.
     fn index(&mut self) -> Option<()> {
         for (position, field) in self.fields.iter().enumerate() {
             let bit = 1_u64.checked_shl(u32::try_from(position).ok()?)?;
@@ -131,8 +135,8 @@ impl MessageTable {
 }
 
 impl FieldTables {
-    /// Parses the generated text: a line for each kind, and a line for each message, followed by a line for each of
-    /// its fields. Returns `None` if the text is invalid.
+    /// Parses the generated text: a line for each kind, and a line for each message, followed by a
+    /// line for each of its fields. Returns `None` if the text is invalid.
     fn parse(text: &'static str) -> Option<Self> {
         let lines = || text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let names = lines().filter_map(|line| line.strip_prefix("message ")).enumerate();
@@ -168,11 +172,11 @@ impl MessageField {
     ) -> Option<Self> {
         let (is_pointer, kind) = kind.strip_prefix('*').map_or((false, kind), |kind| (true, kind));
         let (shape, kind) = if let Some(element) = kind.strip_prefix("[]") {
-            (FieldShape::Repeated, element)
+            (FieldCardinality::Repeated, element)
         } else if let Some(value) = kind.strip_prefix("map:") {
-            (FieldShape::Map, value)
+            (FieldCardinality::Map, value)
         } else {
-            (FieldShape::Single, kind)
+            (FieldCardinality::Single, kind)
         };
         let (name, omission) = match (name, omission) {
             (".", _) => ("", OmissionRule::Never),
@@ -200,9 +204,10 @@ impl MessageField {
         self.name.is_empty()
     }
 
-    /// Whether Go distinguishes the absent field from a field with a zero value.
+    /// Whether Go distinguishes an absent field (nil) from a field with a zero value, as for
+    /// pointers, lists and maps.
     pub(super) fn has_nil(&self) -> bool {
-        self.is_pointer || self.shape != FieldShape::Single
+        self.is_pointer || self.shape != FieldCardinality::Single
     }
 
     /// Whether JSON can contain the field although protobuf lacks it.
@@ -270,8 +275,8 @@ mod tests {
             let numbers: HashSet<_> = message.fields.iter().map(|field| field.number).collect();
             assert_eq!(numbers.len(), message.fields.len(), "{}", message.name);
             for field in &message.fields {
-                let found = message.field(field.number).unwrap();
-                assert_eq!(found.name, field.name);
+                let entry = message.field(field.number).unwrap();
+                assert_eq!(entry.name, field.name);
                 let is_message = matches!(field.kind, FieldType::Message(_));
                 assert!(!field.is_inline() || is_message);
             }

@@ -2,10 +2,12 @@
 
 use std::io::Write as _;
 
-/// Appends a JSON string. As in Go, `<`, `>` and `&` are escaped, and each invalid byte becomes `\ufffd`.
+/// Appends a JSON string. As in Go, `<`, `>` and `&` are escaped, and each invalid byte becomes
+/// `\ufffd`.
 pub(crate) fn write_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
-    // Without a branch for each byte, so that the compiler vectorizes the loop. Most strings need no escape.
+    // This loop has no branch for each byte, so that the compiler vectorizes it. Most strings need
+    // no escape.
     if text.iter().fold(false, |any, byte| any | needs_care(*byte)) {
         escape(text, out);
     } else {
@@ -46,10 +48,11 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends JSON without white space between its tokens, and escapes its strings as [`write_string`] does. As Go does
-/// with the result of `MarshalJSON`.
+/// Appends JSON without white space between its tokens, and escapes its strings as [`write_string`]
+/// does. Go changes the result of `MarshalJSON` in the same way.
 pub(super) fn write_compact(json: &[u8], out: &mut Vec<u8>) {
-    // As in `write_string`. Most JSON in objects is compact already.
+    // This loop has no branch for each byte, as in `write_string`. Most JSON in objects is compact
+    // already.
     if !json.iter().fold(false, |any, byte| any | changes_in_json(*byte)) {
         return out.extend_from_slice(json);
     }
@@ -69,7 +72,8 @@ pub(super) fn write_compact(json: &[u8], out: &mut Vec<u8>) {
             b'<' | b'>' | b'&' => {
                 let _infallible = write!(out, "\\u{byte:04x}");
             }
-            // The bytes of U+2028 and U+2029, which are line ends in JavaScript.
+            // The bytes of U+2028 and U+2029, which Go escapes, because they are line ends in
+            // JavaScript.
             0xe2 if matches!(rest, [0x80, 0xa8 | 0xa9, ..]) => {
                 let last = rest.get(1).map_or(0, |last| last & 0xf);
                 out.extend_from_slice(if last == 8 { b"\\u2028" } else { b"\\u2029" });
@@ -113,8 +117,8 @@ pub(super) fn write_time(seconds: i64, microseconds: Option<i64>, out: &mut Vec<
 
 /// Returns year, month and day of the day that is `days` after 1970-01-01.
 ///
-/// The calendar repeats after 400 years, an era of 146,097 days. Years begin in March, so that the leap day comes
-/// last.
+/// The calendar repeats after 400 years, an era of 146,097 days. Years begin in March, so that the
+/// leap day comes last.
 fn civil_date(days: i64) -> (i64, i64, i64) {
     const ERA: i64 = 146_097;
     /// Days from 0000-03-01 to 1970-01-01.
@@ -186,7 +190,8 @@ mod tests {
         ] {
             assert_eq!(written(|out| write_time(seconds, micro, out)), expected);
         }
-        // The calendar is correct for each day of one era: it agrees with an independent implementation.
+        // The calendar is correct for each day of one era: it agrees with an independent
+        // implementation.
         for days in (-719_162..2_932_896).step_by(13) {
             let date = jiff::Timestamp::from_second(days * 86_400).unwrap();
             let date = date.to_zoned(jiff::tz::TimeZone::UTC).date();

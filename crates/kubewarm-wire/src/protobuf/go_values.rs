@@ -1,4 +1,5 @@
-//! Reads values as Go does after it has decoded a message: which values are zero, and which fields JSON omits.
+//! Reads values as Go does after it has decoded a message: which values are zero, and which fields
+//! JSON omits.
 
 use super::{
     field_tables::{FieldType, MessageField, OmissionRule},
@@ -6,7 +7,8 @@ use super::{
     wire_format::{FieldReader, ProtobufError, find_field, varint},
 };
 
-/// Whether JSON lacks the field. `value` is the field's last value, or `None` if the message lacks the field.
+/// Whether JSON lacks the field. `value` is the field's last value, or `None` if the message lacks
+/// the field.
 pub(super) fn is_omitted(
     field: &MessageField,
     value: Option<&[u8]>,
@@ -23,7 +25,8 @@ pub(super) fn is_omitted(
     })
 }
 
-/// Whether the JSON of the absent field is `null`. Otherwise, it is the zero value of the field's type.
+/// Whether the JSON of the absent field is `null`. Otherwise, it is the zero value of the field's
+/// type.
 pub(super) fn is_null_if_absent(field: &MessageField) -> bool {
     field.has_nil() || matches!(field.kind, FieldType::Bytes | FieldType::List(_))
 }

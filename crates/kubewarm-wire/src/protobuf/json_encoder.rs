@@ -1,7 +1,7 @@
 //! Turns the protobuf of a built-in object into the JSON that the API server would send.
 
 use super::{
-    field_tables::{FieldShape, FieldType, MessageField, MessageTable, table},
+    field_tables::{FieldCardinality, FieldType, MessageField, MessageTable, table},
     go_json::{write_compact, write_integer, write_string, write_time},
     go_values::{is_null_if_absent, is_omitted, number, read_entry, seconds},
     wire_format::{FieldReader, ProtobufError, RawField, find_field, varint},
@@ -12,8 +12,9 @@ use kubewarm_api::model::MessageId;
 /// Writes objects as JSON. Reuses its buffer for all objects.
 #[derive(Debug, Default)]
 pub struct JsonEncoder {
-    /// For each field of the messages that contain the current position: the byte range of its values. Only slots of
-    /// fields that the message contains are valid; the other slots contain ranges of earlier messages.
+    /// For each field of the messages that contain the current position: the byte range of its
+    /// values. Only slots of fields that the message contains are valid; the other slots contain
+    /// ranges of earlier messages.
     slots: Vec<Slot>,
     /// The number of slots of the messages that contain the current position.
     used: usize,
@@ -45,14 +46,15 @@ impl Slot {
 }
 
 impl JsonEncoder {
-    /// Appends the JSON of an object, without `kind` and `apiVersion`. `message` is the message of its kind.
+    /// Appends the JSON of an object, without `kind` and `apiVersion`. `message` is the message of
+    /// its kind.
     ///
     /// The JSON equals that of Go's encoder byte for byte. `out` is unspecified after an error.
     ///
     /// # Errors
     ///
-    /// [`ProtobufError`] if `bytes` is not a message of this kind. Cannot occur if [`check_message`] accepts the
-    /// bytes.
+    /// [`ProtobufError`] if `bytes` is not a message of this kind. Cannot occur if
+    /// [`check_message`] accepts the bytes.
     ///
     /// # Cost
     ///
@@ -69,7 +71,8 @@ impl JsonEncoder {
         self.message(message, bytes, out)
     }
 
-    /// Appends a JSON object with one field of the message `bytes`. The object is empty if JSON omits the field.
+    /// Appends a JSON object with one field of the message `bytes`. The object is empty if JSON
+    /// omits the field.
     pub(super) fn write_field(
         &mut self,
         field: &'static MessageField,
@@ -161,11 +164,11 @@ impl JsonEncoder {
         let all = slot.map_or(&[][..], |slot| slot.all(bytes));
         match field.shape {
             _ if slot.is_none() && is_null_if_absent(field) => out.extend_from_slice(b"null"),
-            FieldShape::Single => self.value(&field.kind, value.unwrap_or_default(), out)?,
-            FieldShape::Repeated => {
+            FieldCardinality::Single => self.value(&field.kind, value.unwrap_or_default(), out)?,
+            FieldCardinality::Repeated => {
                 self.elements(field.number, &field.kind, field.element_start, all, out)?;
             }
-            FieldShape::Map => self.entries(field, all, out)?,
+            FieldCardinality::Map => self.entries(field, all, out)?,
         }
         out.push(b',');
         Ok(())
@@ -287,7 +290,7 @@ mod tests {
         JsonEncoder::default().write_object(stateful_set, &bytes, &mut json).unwrap();
         let claim = r#"{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":"#;
         assert_eq!(String::from_utf8(json).unwrap().matches(claim).count(), 2);
-        // Indexes and field selectors find it too.
+        // Indexes and field selectors find the kind of a claim too, although protobuf lacks it.
         let path = FieldPath::parse("spec.volumeClaimTemplates[*].kind").unwrap();
         let (paths, mut kinds) = ([path].into_iter().collect(), Vec::new());
         let mut each = |_, kind: &str| kinds.push(kind.to_owned());

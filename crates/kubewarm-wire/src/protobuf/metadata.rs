@@ -65,8 +65,8 @@ impl<'a> ObjectNames<'a> {
         Ok(names)
     }
 
-    /// Reads the metadata of an object whose end is missing. Names behind the missing part are empty.
-    #[must_use]
+    /// Reads the metadata of an object whose end is missing. Names behind the missing part are
+    /// empty.
     pub fn of_start(object: &'a [u8]) -> Self {
         let mut names = Self::default();
         let mut fields = FieldReader::new(enter_field(object, METADATA).unwrap_or_default());
@@ -126,9 +126,8 @@ pub(super) fn metadata(object: &[u8]) -> Result<&[u8], ProtobufError> {
     Ok(find_field(object, METADATA)?.unwrap_or_default())
 }
 
-/// Returns the field `metadata` of an object with its tag and its length. Empty if the object does not begin with its
-/// metadata, as every object of the API server does.
-#[must_use]
+/// Returns the field `metadata` of an object with its tag and its length. Empty if the object does
+/// not begin with its metadata, as every object of the API server does.
 pub fn metadata_field(object: &[u8]) -> &[u8] {
     match FieldReader::new(object).next_field() {
         Ok(Some(RawField { number: METADATA, end, .. })) => object.get(..end).unwrap_or_default(),
@@ -136,23 +135,24 @@ pub fn metadata_field(object: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns the byte range of the first adjacent `managedFields` in an object. Usually, these are all of them. Returns `None`
-/// if there are none, or if the object does not begin with its metadata.
+/// Returns the byte range of the first `managedFields` in an object, up to another field. The API
+/// server writes all of them together, so usually these are all. Returns `None` if there are none,
+/// or if the object does not begin with its metadata.
 pub(crate) fn managed_fields(object: &[u8]) -> Option<Range<usize>> {
     let metadata = metadata_field(object);
     let RawField { start: offset, end, .. } = FieldReader::new(metadata).next_field().ok()??;
     let mut fields = FieldReader::new(metadata.get(offset..end)?);
-    let mut found: Option<Range<usize>> = None;
+    let mut range: Option<Range<usize>> = None;
     while let Some(field) = fields.next_field().ok()? {
         let (is_managed, end) = (field.number == MANAGED_FIELDS, offset + field.end);
-        match &mut found {
+        match &mut range {
             Some(range) if is_managed => range.end = end,
             Some(_) => break,
-            None if is_managed => found = Some(offset + field.tag..end),
+            None if is_managed => range = Some(offset + field.tag..end),
             None => {}
         }
     }
-    found
+    range
 }
 
 /// Calls `each` with the key and the value of every label.
@@ -191,8 +191,8 @@ fn for_each_entry(
     Ok(())
 }
 
-/// Whether the labels of two objects consist of the same bytes.
-#[must_use]
+/// Whether the labels of two objects consist of the same bytes. Equal labels in a different order
+/// do not count as the same.
 pub fn has_same_labels(a: &[u8], b: &[u8]) -> bool {
     matches!((raw_labels(a), raw_labels(b)), (Ok(a), Ok(b)) if a == b)
 }
@@ -212,14 +212,15 @@ fn raw_labels(object: &[u8]) -> Result<Vec<&[u8]>, ProtobufError> {
 #[derive(Clone, Copy, Debug)]
 pub struct Omissions<'a> {
     /// Whether `metadata.managedFields` is left out.
-    pub managed_fields: bool,
+    pub is_without_managed_fields: bool,
     /// An annotation that is left out.
     pub annotation: Option<&'a str>,
     /// Whether everything except `metadata` is left out.
-    pub all_but_metadata: bool,
+    pub is_metadata_only: bool,
 }
 
-/// Appends an object without some of its parts. All other bytes stay unchanged, except the length of the metadata.
+/// Appends an object without some of its parts. All other bytes stay unchanged, except the length
+/// of the metadata.
 ///
 /// # Errors
 ///
@@ -229,18 +230,18 @@ pub fn write_without(
     without: Omissions<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), ProtobufError> {
-    let object = if without.all_but_metadata { metadata_field(object) } else { object };
+    let object = if without.is_metadata_only { metadata_field(object) } else { object };
     copy_fields(object, out, |number, value, _| {
         Ok(match (number, without.annotation) {
-            (MANAGED_FIELDS, _) => without.managed_fields,
+            (MANAGED_FIELDS, _) => without.is_without_managed_fields,
             (ANNOTATIONS, Some(key)) => read_entry(value)?.0 == key.as_bytes(),
             _ => false,
         })
     })
 }
 
-/// Appends an object without the fields of its metadata for which `replace` returns `true`. `replace` receives the
-/// field's number and value, and can append other fields.
+/// Appends an object without the fields of its metadata for which `replace` returns `true`.
+/// `replace` receives the field's number and value, and can append other fields.
 fn copy_fields(
     object: &[u8],
     out: &mut Vec<u8>,
@@ -362,14 +363,18 @@ mod tests {
         for_each_annotation(&pod, |key, _| seen.push(key.to_owned())).unwrap();
         assert_eq!(seen, ["a", "b"]);
         assert!(has_same_labels(&pod, &with_version(&pod, "8").unwrap()));
-        // Names before the end of the bytes can be read.
+        // The bytes end within the object, but the name stands before this end.
         assert_eq!(ObjectNames::of_start(&pod[..20]).name, "web-1");
     }
 
     #[test]
     fn parts_of_the_metadata_are_left_out_and_the_rest_is_unchanged() {
         let (pod, mut out) = (pod(), Vec::new());
-        let all = Omissions { managed_fields: false, annotation: None, all_but_metadata: false };
+        let all = Omissions {
+            is_without_managed_fields: false,
+            annotation: None,
+            is_metadata_only: false,
+        };
         write_without(&pod, all, &mut out).unwrap();
         assert_eq!(out, pod);
         let mut expected = json(&pod);
@@ -380,11 +385,11 @@ mod tests {
         };
         let metadata = expected["metadata"].as_object_mut().unwrap();
         metadata.remove("managedFields").unwrap();
-        assert_eq!(left(Omissions { managed_fields: true, ..all }), expected);
+        assert_eq!(left(Omissions { is_without_managed_fields: true, ..all }), expected);
         expected["metadata"]["annotations"].as_object_mut().unwrap().remove("a").unwrap();
-        let few = Omissions { managed_fields: true, annotation: Some("a"), ..all };
+        let few = Omissions { is_without_managed_fields: true, annotation: Some("a"), ..all };
         assert_eq!(left(few), expected);
-        let only = left(Omissions { all_but_metadata: true, ..few });
+        let only = left(Omissions { is_metadata_only: true, ..few });
         assert_eq!(only["metadata"], expected["metadata"]);
         assert!(only["spec"]["containers"].is_null());
         let mut spec = Vec::new();
@@ -440,7 +445,7 @@ mod tests {
                 let mut out = Vec::new();
                 let written = JsonEncoder::default().write_object(message, object, &mut out);
                 prop_assert!(checked.is_err() || written.is_ok());
-                let all = Omissions { managed_fields: true, annotation: Some("a"), all_but_metadata: true };
+                let all = Omissions { is_without_managed_fields: true, annotation: Some("a"), is_metadata_only: true };
                 let _ = write_without(object, all, &mut out);
                 let _ = (with_version(object, "8"), ObjectNames::of_object(object));
                 let _ = ObjectNames::of_start(object);

@@ -1,4 +1,5 @@
-//! Kubernetes protobuf: the wire format, the field tables of built-in kinds, and the JSON of their objects.
+//! Kubernetes protobuf: the wire format, the field tables of built-in kinds, and the JSON of their
+//! objects.
 
 mod check;
 mod envelope;
@@ -7,6 +8,7 @@ mod go_json;
 mod go_values;
 mod json_encoder;
 mod metadata;
+mod path_lookup;
 mod values;
 mod wire_format;
 
@@ -23,6 +25,7 @@ pub use self::{
         ListMeta, METADATA, ObjectNames, Omissions, for_each_annotation, for_each_label,
         has_same_labels, metadata_field, with_version, write_without,
     },
+    path_lookup::can_have_value,
     values::field_values,
     wire_format::{ProtobufError, write_bytes, write_number},
 };

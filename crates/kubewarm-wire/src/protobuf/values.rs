@@ -1,20 +1,24 @@
-//! Finds the values of field paths in the protobuf of an object, as [`JsonCursor::values`] does in its JSON.
+//! Finds the values of field paths in the protobuf of an object, as [`JsonCursor::values`] does in
+//! its JSON.
 
 use super::{
-    field_tables::{FieldShape, FieldType, MessageField, table},
+    field_tables::{FieldCardinality, FieldType, MessageField, table},
     json_encoder::JsonEncoder,
     wire_format::{FieldReader, ProtobufError, find_field},
 };
 use crate::json::{FieldPathNode, FieldPathSet, JsonCursor};
 use kubewarm_api::model::MessageId;
 
-/// Calls `each` for every scalar that a field path finds, with the path's index in `paths` and the scalar's text.
+/// Calls `each` for every scalar that a field path finds, with the path's index in `paths` and the
+/// scalar's text.
 ///
-/// The values equal the values in the object's JSON. Only the fields at the ends of the paths are written as JSON.
+/// The values equal the values in the object's JSON. Only the fields at the ends of the paths are
+/// written as JSON.
 ///
 /// # Errors
 ///
-/// [`ProtobufError`] if `bytes` is not a message of this kind. `each` has received some values before the error.
+/// [`ProtobufError`] if `bytes` is not a message of this kind. `each` has received some values
+/// before the error.
 ///
 /// # Cost
 ///
@@ -25,18 +29,19 @@ pub fn field_values(
     paths: &FieldPathSet,
     each: &mut impl FnMut(usize, &str),
 ) -> Result<(), ProtobufError> {
-    let mut walk = Walk { paths, each, encoder: JsonEncoder::default(), json: Vec::new() };
+    let mut walk =
+        FieldValueReader { paths, each, encoder: JsonEncoder::default(), json: Vec::new() };
     walk.message(message, bytes, paths.root())
 }
 
-struct Walk<'w, E> {
+struct FieldValueReader<'w, E> {
     paths: &'w FieldPathSet,
     each: &'w mut E,
     encoder: JsonEncoder,
     json: Vec<u8>,
 }
 
-impl<E: FnMut(usize, &str)> Walk<'_, E> {
+impl<E: FnMut(usize, &str)> FieldValueReader<'_, E> {
     fn message(
         &mut self,
         message: MessageId,
@@ -61,8 +66,11 @@ impl<E: FnMut(usize, &str)> Walk<'_, E> {
         node: &FieldPathNode,
     ) -> Result<(), ProtobufError> {
         match (&field.kind, field.shape) {
-            // Elements with members that protobuf lacks are read from JSON.
-            (FieldType::Message(id), FieldShape::Repeated) if field.element_start.is_empty() => {
+            // In JSON, these elements have members that protobuf lacks (`element_start`), so the
+            // values are read from their JSON.
+            (FieldType::Message(id), FieldCardinality::Repeated)
+                if field.element_start.is_empty() =>
+            {
                 let Some(node) = &node.elements else { return Ok(()) };
                 let mut fields = FieldReader::new(bytes);
                 while let Some(raw) = fields.next_field()? {
@@ -71,7 +79,7 @@ impl<E: FnMut(usize, &str)> Walk<'_, E> {
                     }
                 }
             }
-            (FieldType::Message(id), FieldShape::Single) => {
+            (FieldType::Message(id), FieldCardinality::Single) => {
                 let value = find_field(bytes, field.number)?;
                 if value.is_some() || !field.is_pointer {
                     self.message(*id, value.unwrap_or_default(), node)?;

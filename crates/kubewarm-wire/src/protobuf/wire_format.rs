@@ -7,7 +7,8 @@ pub enum ProtobufError {
     /// The bytes are not a valid message.
     #[error("invalid protobuf")]
     Malformed,
-    /// A message has a field that the field tables lack. The API server can be newer than the tables.
+    /// A message has a field that the field tables lack. The API server can be newer than the
+    /// tables.
     #[error("the message {message} has an unknown field with the number {number}")]
     UnknownField {
         /// The name of the message in the field tables, such as `core/v1.PodSpec`.
@@ -96,16 +97,17 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Returns the value of the last field with this number. As in Go, the last value of a field counts.
+/// Returns the value of the last field with this number. As in Go, the last value of a field
+/// counts.
 pub(super) fn find_field(bytes: &[u8], number: u32) -> Result<Option<&[u8]>, ProtobufError> {
     let mut fields = FieldReader::new(bytes);
-    let mut found = None;
+    let mut last = None;
     while let Some(field) = fields.next_field()? {
         if field.number == number {
-            found = Some(fields.value(&field));
+            last = Some(fields.value(&field));
         }
     }
-    Ok(found)
+    Ok(last)
 }
 
 /// Reads a varint at `at`, and moves `at` behind it.
@@ -148,8 +150,8 @@ pub fn write_bytes(number: u32, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Appends the tag and the length of a field with the wire type [`WireType::Length`]. The caller then appends its
-/// value of `length` bytes.
+/// Appends the tag and the length of a field with the wire type [`WireType::Length`]. The caller
+/// then appends its value of `length` bytes.
 pub(super) fn write_length(number: u32, length: usize, out: &mut Vec<u8>) {
     write_varint(u64::from(number) << 3 | 2, out);
     write_varint(length as u64, out);
@@ -168,7 +170,8 @@ pub fn write_number(number: u32, value: u64, out: &mut Vec<u8>) {
     write_varint(value, out);
 }
 
-/// Returns the number of bytes that [`write_bytes`] appends for a value of `length` bytes and a field number below 16.
+/// Returns the number of bytes that [`write_bytes`] appends for a value of `length` bytes and a
+/// field number below 16.
 pub(super) const fn bytes_field_length(length: usize) -> usize {
     1 + varint_length(length as u64) + length
 }

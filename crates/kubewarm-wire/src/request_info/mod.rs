@@ -20,8 +20,8 @@ use std::{num::NonZeroU64, sync::Arc};
 /// A parsed read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The profile that a path below `/profiles/<namespace>/<name>` names. kubewarm serves such a request only from
-    /// the informers of this profile.
+    /// The profile that a path below `/profiles/<namespace>/<name>` names. kubewarm serves such a
+    /// request only from the informers of this profile.
     pub profile: Option<ProfileRef>,
     /// The discovery document or the objects that the client requests.
     pub target: RequestTarget,
@@ -30,7 +30,8 @@ pub struct RequestInfo {
 /// The discovery document or the objects that a read request names in its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
-    /// A discovery document, or `/version`. The [`DiscoveryForm`] has an effect at `/api` and `/apis` only.
+    /// A discovery document, or `/version`. The [`DiscoveryForm`] has an effect at `/api` and
+    /// `/apis` only.
     Document(ApiDocument, DiscoveryForm),
     /// Objects of one resource.
     Objects(Box<ObjectRequest>),
@@ -41,40 +42,47 @@ pub enum RequestTarget {
 pub struct ObjectRequest {
     /// The resource in the path.
     pub resource: Resource,
-    /// The namespace in which the API server authorizes the request. `None` for all namespaces, and for cluster-scoped
-    /// resources except a Namespace object: the path `/namespaces/<name>` is authorized in the namespace `<name>`.
+    /// The namespace in which the API server authorizes the request. `None` for all namespaces, and
+    /// for cluster-scoped resources except a Namespace object: the path `/namespaces/<name>` is
+    /// authorized in the namespace `<name>`.
     pub namespace: Option<Arc<str>>,
     /// The name in the path of a get. `None` for lists and watches.
     pub name: Option<Arc<str>>,
     /// The label selector. Empty for a get.
     pub labels: LabelSelector,
-    /// The field selector; empty for a get. The parser does not check whether the kind supports the fields.
+    /// The field selector; empty for a get. The parser does not check whether the kind supports the
+    /// fields.
     pub fields: FieldSelector,
     /// The required version of the response.
     pub version_match: VersionMatch,
-    /// The error for an invalid `resourceVersion` or `continue` of a list. As the API server, kubewarm first checks
-    /// the fields of the field selector. With this error, `version_match` has no meaning.
+    /// The error for an invalid `resourceVersion` or `continue` of a list. The API server reports
+    /// an unsupported field of the field selector first, so the reader of the store returns this
+    /// error only after its own check of the fields. With this error, `version_match` has no
+    /// meaning.
     pub version_error: Option<Box<StatusError>>,
-    /// Maximum number of objects in a response, from the query parameter `limit`. `None` if the client sets no
-    /// limit, or if the API server would ignore the limit.
+    /// Maximum number of objects in a response, from the query parameter `limit`. `None` if the
+    /// client sets no limit, or if the API server would ignore the limit.
     pub limit: Option<NonZeroU64>,
     /// The form of the response, or of each event of a watch.
     pub form: ResponseForm,
-    /// The error for an unknown value of `includeObject`, for a list as one object, or for one object as a list. A get
-    /// of a missing object has 404 instead, so [`Self::format`] returns this error once the objects are found.
+    /// The error for an unknown value of `includeObject`, for a list as one object, or for one
+    /// object as a list. A get of a missing object has 404 instead, so [`Self::format`] returns
+    /// this error once the objects are found.
     form_error: Option<Box<StatusError>>,
-    /// `None` if the client prefers JSON. If it prefers protobuf: the form of the response if the objects are
-    /// stored in JSON, or 406 if the client accepts only protobuf.
+    /// What applies if the client prefers protobuf but the objects are stored in JSON: the form of
+    /// the response in JSON, or 406 if the client accepts only protobuf. `None` if the client
+    /// prefers JSON.
     pub form_in_json: Option<Result<ResponseForm, Box<StatusError>>>,
-    /// The options of a watch; `None` for a get or a list. In a watch, `version_match` applies to the initial
-    /// objects, and `limit` is always `None`.
+    /// The options of a watch; `None` for a get or a list. In a watch, `version_match` applies to
+    /// the initial objects, and `limit` is always `None`.
     pub watch: Option<WatchOptions>,
 }
 
 /// The required version of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// The client set no `resourceVersion`: the response must contain all changes before the request.
+    /// The client set no `resourceVersion`: the response must contain all changes before the
+    /// request.
     Latest,
     /// The client set `resourceVersion` to 0: the response can have any resource version.
     Any,
@@ -86,15 +94,16 @@ pub enum VersionMatch {
     Continue {
         /// The resource version of the earlier pages of the list. `None`: the newest version.
         version: Option<ResourceVersion>,
-        /// The last object of the previous page. The object can have been deleted since the previous page. If the
-        /// request's path contains a namespace, the object is in that namespace.
+        /// The last object of the previous page. The object can have been deleted since the
+        /// previous page. If the request's path contains a namespace, the object is in that
+        /// namespace.
         after: ObjectKey,
     },
 }
 
 impl VersionMatch {
-    /// Whether the response has the objects of one given resource version, which can be an earlier one.
-    #[must_use]
+    /// Whether the response has the objects of one given resource version, which can be an earlier
+    /// one.
     pub const fn is_earlier(&self) -> bool {
         matches!(self, Self::Exact(_) | Self::Continue { version: Some(_), .. })
     }
@@ -113,31 +122,33 @@ pub struct AccessAttributes<'a> {
     pub resource: &'a str,
     /// The namespace. Empty for a request in all namespaces, and for cluster-scoped resources.
     pub namespace: &'a str,
-    /// The name of the only object that the request can return. Empty if the request can return objects of all
-    /// names.
+    /// The name of the only object that the request can return. Empty if the request can return
+    /// objects of all names.
     pub name: &'a str,
 }
 
 impl RequestInfo {
-    /// Parses a read request. `path` and `query` are still percent-encoded; `accept` is the first `Accept` header.
+    /// Parses a read request. `path` and `query` are still percent-encoded; `accept` is the first
+    /// `Accept` header.
     ///
     /// # Errors
     ///
-    /// The API server's errors: 400, 404, 405, 406 or 422. Also 421 for subresources and for paths below `/watch/`,
-    /// which kubewarm does not serve. No error depends on the objects in a store.
+    /// The API server's errors: 400, 404, 405, 406 or 422. Also 421 for subresources and for paths
+    /// below `/watch/`, which kubewarm does not serve. No error depends on the objects in a store.
     pub fn parse(
         method: &str,
         path: &str,
         query: Option<&str>,
         accept: Option<&str>,
     ) -> Result<Self, StatusError> {
-        let (profile, named) = RequestPath::parse(path)?;
-        if matches!(named, RequestPath::Document(_)) {
-            // As at the API server, a document has no other parameters, so other faults in the query do not matter.
+        let (profile, parsed) = RequestPath::parse(path)?;
+        if matches!(parsed, RequestPath::Document(_)) {
+            // As at the API server, a document has no other parameters, so other faults in the
+            // query do not matter.
             let query = QueryParameters::parse(query).unwrap_or_default();
             timeout::check(query.text(QueryParameter::Timeout))?;
         }
-        let what = match named {
+        let what = match parsed {
             RequestPath::Objects(resource_path) => {
                 let objects = objects(method, resource_path, query, accept)?;
                 RequestTarget::Objects(Box::new(objects))
@@ -156,9 +167,10 @@ impl RequestInfo {
     }
 }
 
-/// Parses a request for objects. The function checks the media type, each option, and then the combinations of
-/// options. The API server uses the same order, so kubewarm and the API server report the same first error. The API
-/// server checks two parts later: the result contains their errors.
+/// Parses a request for objects. The function checks the media type, each option, and then the
+/// combinations of options. The API server uses the same order, so kubewarm and the API server
+/// report the same first error. Two errors that the API server reports later are in the result:
+/// `version_error` and `form_error`.
 fn objects(
     method: &str,
     resource_path: ResourcePath,
@@ -166,15 +178,19 @@ fn objects(
     accept: Option<&str>,
 ) -> Result<ObjectRequest, StatusError> {
     let ResourcePath { resource, namespace, name, not_served, subresource: _ } = resource_path;
-    let of = resource.group_resource();
+    let group_resource = resource.group_resource();
     if method != "GET" {
         let Some(verb) = verb(method, name.is_some()) else {
             return Err(StatusError::only_get());
         };
-        return Err(StatusError::method_not_allowed(of, verb));
+        return Err(StatusError::method_not_allowed(group_resource, verb));
     }
     if let Some(why) = not_served {
-        return Err(StatusError::not_cached(of, name.as_deref().unwrap_or_default(), why));
+        return Err(StatusError::not_cached(
+            group_resource,
+            name.as_deref().unwrap_or_default(),
+            why,
+        ));
     }
     let query = QueryParameters::parse(query)?;
     let is_watch = name.is_none() && query.is_set(QueryParameter::Watch);
@@ -222,7 +238,8 @@ fn objects(
     }
 }
 
-/// Returns the Kubernetes verb for an HTTP method other than `GET`. `is_named`: the path contains an object's name.
+/// Returns the Kubernetes verb for an HTTP method other than `GET`. `is_named`: the path contains
+/// an object's name.
 fn verb(method: &str, is_named: bool) -> Option<&'static str> {
     Some(match (method, is_named) {
         ("POST", _) => "create",
@@ -235,7 +252,8 @@ fn verb(method: &str, is_named: bool) -> Option<&'static str> {
 }
 
 impl ObjectRequest {
-    /// Returns the encoding and the form of the response from a store with this encoding.
+    /// Returns the encoding and the form of the response from a store whose objects have the
+    /// encoding `stored`.
     ///
     /// # Errors
     ///
@@ -256,20 +274,19 @@ impl ObjectRequest {
         }
     }
 
-    /// Returns the field selector for the access review, because an authorizer can permit a list for certain fields
-    /// only. The result omits requirements with indexes of kubewarm's profiles, which authorizers do not support.
-    #[must_use]
+    /// Returns the field selector for the access review, because an authorizer can permit a list
+    /// for certain fields only. The result omits requirements with indexes of kubewarm's profiles,
+    /// which authorizers do not support.
     pub fn reviewed_fields(&self) -> FieldSelector {
         self.fields.without_indexes()
     }
 
-    /// Returns the permission that the request needs, by the API server's rules. A list with the field selector
-    /// `metadata.name=web` needs `list` on the name `web`. A get of the Namespace object `shop` counts as a request
-    /// in the namespace `shop`.
+    /// Returns the permission that the request needs, by the API server's rules. A list with the
+    /// field selector `metadata.name=web` needs `list` on the name `web`. A get of the Namespace
+    /// object `shop` counts as a request in the namespace `shop`.
     ///
-    /// Readers of a store must derive the namespace and the name of the objects from this result only. So a caller
-    /// reads only objects that the access review covers.
-    #[must_use]
+    /// Readers of a store must derive the namespace and the name of the objects from this result
+    /// only. So a caller reads only objects that the access review covers.
     pub fn access_attributes(&self) -> AccessAttributes<'_> {
         let name = self.name.as_deref();
         let verb = match (name, &self.watch) {
@@ -289,9 +306,8 @@ impl ObjectRequest {
 }
 
 impl AccessAttributes<'_> {
-    /// Whether the request gets a Namespace object. The API server authorizes this request in the object's namespace,
-    /// although the object is cluster-scoped.
-    #[must_use]
+    /// Whether the request gets a Namespace object. The API server authorizes this request in the
+    /// object's namespace, although the object is cluster-scoped.
     pub fn is_get_of_namespace_object(&self) -> bool {
         let Self { verb, group, resource, namespace, name, .. } = *self;
         (verb, group, resource) == ("get", "", "namespaces") && namespace == name

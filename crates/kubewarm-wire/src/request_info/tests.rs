@@ -1,5 +1,5 @@
 use super::*;
-use crate::ObjectForm;
+use crate::ObjectPart;
 use proptest::prelude::*;
 
 fn get(path: &str, query: &str) -> Result<RequestInfo, StatusError> {
@@ -13,7 +13,8 @@ fn objects_of(path: &str, query: &str) -> ObjectRequest {
     }
 }
 
-/// Returns the verb, resource, namespace and name in the access review of a request to `path` with `query`.
+/// Returns the verb, resource, namespace and name in the access review of a request to `path` with
+/// `query`.
 fn reviewed(path: &str, query: &str) -> String {
     let objects = objects_of(path, query);
     let AccessAttributes { verb, group, version, resource, namespace, name } =
@@ -48,13 +49,13 @@ fn the_access_review_covers_the_parsed_request() {
 #[test]
 fn a_get_has_no_selectors_and_a_list_has_all_of_them() {
     let query = "labelSelector=a>1,b&fieldSelector=metadata.name!=x&limit=5";
-    let one = objects_of("/api/v1/nodes/n", query);
-    assert!(one.labels.is_empty() && one.fields.is_empty() && one.limit.is_none());
-    assert_eq!(one.name.as_deref(), Some("n"));
+    let request = objects_of("/api/v1/nodes/n", query);
+    assert!(request.labels.is_empty() && request.fields.is_empty() && request.limit.is_none());
+    assert_eq!(request.name.as_deref(), Some("n"));
     let all = objects_of("/api/v1/nodes", query);
     assert_eq!(all.labels.to_string(), "b,a>1");
     assert_eq!(all.fields.to_string(), "metadata.name!=x");
-    assert_eq!((all.limit, all.form), (NonZeroU64::new(5), ResponseForm::Object(ObjectForm::Full)));
+    assert_eq!((all.limit, all.form), (NonZeroU64::new(5), ResponseForm::Object(ObjectPart::Full)));
 }
 
 #[test]

@@ -41,8 +41,8 @@ pub(crate) fn qualified(group: &str, resource: &str) -> String {
     }
 }
 
-/// Escapes `&`, `<` and `>` for HTML. The API server escapes only the part of a 403 message that contains the
-/// user's name.
+/// Escapes `&`, `<` and `>` for HTML. The API server escapes only the part of a 403 message that
+/// contains the user's name.
 pub(super) fn without_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

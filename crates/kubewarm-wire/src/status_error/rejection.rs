@@ -2,15 +2,15 @@ use super::{StatusError, quoted};
 use kubewarm_api::model::GroupResource;
 
 impl StatusError {
-    /// Returns whether the caller or a missing permission causes this error, although its code is 429 or 5xx.
-    #[must_use]
+    /// Returns whether the metrics count the error as a rejection instead of a failure of kubewarm:
+    /// the caller or a missing permission causes it, although its code is 429 or 5xx.
     pub fn is_rejection(&self) -> bool {
         self.is_rejection
     }
 
-    /// 500: the store lacks an object of the requested resource, because kubewarm cannot read it. A response without
-    /// the object would be wrong. `object` is its name, or `None` if the name cannot be read.
-    #[must_use]
+    /// 500: the store lacks an object of the requested resource, because kubewarm cannot read it. A
+    /// response without the object would be wrong. `object` is the object's name, or `None` if
+    /// kubewarm cannot read the name either.
     pub fn incomplete(resource: &GroupResource, object: Option<&str>, problem: &str) -> Self {
         let object = object.map_or_else(
             || "an object whose name it cannot read".to_owned(),
@@ -23,19 +23,31 @@ impl StatusError {
         Self::new(500, "InternalError", message).about(resource, "").specific_to_cache()
     }
 
-    /// 429: the user or the client address has reached one of its limits, such as the limit on requests.
-    #[must_use]
+    /// 429: the user or the client address has reached one of its limits, such as the limit on
+    /// requests.
     pub fn user_limit(retry_after_seconds: u64) -> Self {
         Self { is_rejection: true, ..Self::too_many_requests(retry_after_seconds) }
     }
 
-    /// 429: the identity with which kubewarm reads the resource lacks the permission to list or watch it.
-    #[must_use]
-    pub fn access_missing(resource: &GroupResource, retry_after_seconds: u64) -> Self {
+    /// 429: kubewarm could not verify for a long time whether its identity may list and watch the
+    /// resource. The next access check can succeed, so clients retry.
+    pub fn access_unverified(resource: &GroupResource, retry_after_seconds: u64) -> Self {
         let message = format!(
-            "{resource} not readable: kubewarm lacks list or watch permission; the status of the CacheProfile names it"
+            "{resource} not readable: kubewarm could not verify its list and watch permission; it tries again"
         );
         let failure = Self::new(429, "TooManyRequests", message).about(resource, "");
         Self { is_rejection: true, ..failure.after(retry_after_seconds) }
+    }
+
+    /// 503: the identity with which kubewarm reads the resource lacks the permission to list or
+    /// watch it. Usually only a person can help, so the error has no `Retry-After`: client-go would
+    /// retry for more than a minute before kubectl prints the message. The informers of client-go
+    /// and kube-rs retry any error.
+    pub fn access_missing(resource: &GroupResource) -> Self {
+        let message = format!(
+            "{resource} not readable: kubewarm lacks list or watch permission; the status of the CacheProfile names it"
+        );
+        let failure = Self::new(503, "ServiceUnavailable", message).about(resource, "");
+        Self { is_rejection: true, ..failure }
     }
 }

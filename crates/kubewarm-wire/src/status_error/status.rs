@@ -21,12 +21,14 @@ pub(super) fn cause(reason: &str, message: impl Into<String>, field: &str) -> St
     StatusCause { reason: reason.to_owned(), message: message.into(), field: field.to_owned() }
 }
 
-/// Returns the cause in a 422 for an option that the request must not have. `message` begins with `Forbidden: `.
+/// Returns the cause in a 422 for an option that the request must not have. `message` begins with
+/// `Forbidden: `.
 pub(crate) fn forbidden(field: &str, message: &str) -> StatusCause {
     cause("FieldValueForbidden", message, field)
 }
 
-/// Returns the cause in a 422 for the option `field` with an unknown value. `supported` lists the known values.
+/// Returns the cause in a 422 for the option `field` with an unknown value. `supported` lists the
+/// known values.
 pub(crate) fn unsupported(field: &str, value: &str, supported: &str) -> StatusCause {
     let message = format!("Unsupported value: {}: supported values: {supported}", quoted(value));
     cause("FieldValueNotSupported", message, field)
@@ -34,7 +36,6 @@ pub(crate) fn unsupported(field: &str, value: &str, supported: &str) -> StatusCa
 
 impl StatusError {
     /// Returns the `Status` object as JSON, with a line feed at the end.
-    #[must_use]
     pub fn body(&self) -> String {
         let mut body = serde_json::to_string(self).unwrap_or_default();
         body.push('\n');
@@ -46,7 +47,6 @@ impl StatusError {
     /// Returns the `Status` object as a protobuf message, without an envelope.
     ///
     /// The field numbers are from `generated.proto` of `k8s.io/apimachinery/pkg/apis/meta/v1`.
-    #[must_use]
     pub fn message_bytes(&self) -> Vec<u8> {
         let mut status = Vec::new();
         let next = self.token.as_deref().unwrap_or_default();

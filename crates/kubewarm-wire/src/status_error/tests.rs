@@ -75,7 +75,7 @@ fn errors_that_only_a_cache_has_use_the_same_format() {
     );
     assert_eq!(
         body(&StatusError::not_warm(&of("", "pods"), 2)),
-        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not warm: the first list is under way, or kubewarm has lost access; the status of the CacheProfile says which","reason":"TooManyRequests","details":{"kind":"pods","retryAfterSeconds":2},"code":429}"#
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not warm: the first list waits or is under way; the status of the CacheProfile shows its progress","reason":"TooManyRequests","details":{"kind":"pods","retryAfterSeconds":2},"code":429}"#
     );
 }
 
@@ -86,7 +86,8 @@ fn temporary_errors_have_a_retry_after() {
         (StatusError::not_warm(&pods, 0), 429, Some(1)),
         (StatusError::too_many_requests(3), 429, Some(3)),
         (StatusError::user_limit(1), 429, Some(1)),
-        (StatusError::access_missing(&pods, 1), 429, Some(1)),
+        (StatusError::access_missing(&pods), 503, None),
+        (StatusError::access_unverified(&pods, 1), 429, Some(1)),
         (StatusError::unavailable("reviews cannot be made", 1), 503, Some(1)),
         (StatusError::too_large_version(&9.into(), None), 504, Some(1)),
         (StatusError::stale(&pods, "silent for 130 s", 2), 504, Some(2)),
@@ -115,10 +116,10 @@ fn forbidden_names_paths_and_scopes_have_the_messages_of_the_api_server() {
 #[test]
 fn all_violated_rules_of_options_are_reported() {
     let failure = |wrong: [Option<StatusCause>; 2]| StatusError::check_options(wrong).unwrap_err();
-    let one = "Forbidden: sendInitialEvents is forbidden for list";
-    let one = failure([Some(forbidden("sendInitialEvents", one)), None]);
+    let detail = "Forbidden: sendInitialEvents is forbidden for list";
+    let status = failure([Some(forbidden("sendInitialEvents", detail)), None]);
     assert_eq!(
-        body(&one),
+        body(&status),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for list","field":"sendInitialEvents"}]},"code":422}"#
     );
     let [a, b] = [forbidden("a", "Forbidden: x"), forbidden("b", "Forbidden: y")];

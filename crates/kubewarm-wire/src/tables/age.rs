@@ -34,8 +34,9 @@ fn since_time(time: DateTime, now: Timestamp) -> String {
     human(TimeZone::UTC.to_datetime(now).duration_since(time))
 }
 
-/// Parses a time, and converts it to UTC. Go accepts more than RFC 3339: an hour with one digit, a comma before the
-/// fraction, and an offset of up to `24:60`. Go accepts no lower-case letters, and no leap seconds.
+/// Parses a time, and converts it to UTC. Go accepts more than RFC 3339: an hour with one digit, a
+/// comma before the fraction, and an offset of up to `24:60`. Go accepts no lower-case letters, and
+/// no leap seconds.
 fn parse(text: &str) -> Option<DateTime> {
     let mut rest = text.as_bytes();
     let mut year = 0_i16;
@@ -99,10 +100,12 @@ fn take_number(rest: &mut &[u8]) -> Option<i8> {
     Some(take_digit(rest)? * 10 + take_digit(rest)?)
 }
 
-/// Formats a duration as `HumanDuration` of apimachinery does: with at most two units, such as `2d3h`.
+/// Formats a duration as `HumanDuration` of apimachinery does: with at most two units, such as
+/// `2d3h`.
 pub(super) fn human(span: SignedDuration) -> String {
     let seconds = span.min(LONGEST).as_secs();
-    // The clocks of two machines can differ, so a time up to one second in the future counts as now.
+    // The clocks of two machines can differ, so a time up to one second in the future counts as
+    // now.
     if seconds < -1 {
         return INVALID.to_owned();
     }
@@ -169,7 +172,8 @@ mod tests {
         assert_eq!((since_date("", now), since_date("x", now)), (UNKNOWN.into(), INVALID.into()));
     }
 
-    /// The expected ages are from Go 1.26. `tests/e2e/cells.rs` compares many more with a running API server's.
+    /// The expected ages are from Go 1.26. `tests/e2e/cases/reads/cells.rs` compares many more with
+    /// a running API server's.
     #[test]
     fn times_are_parsed_as_in_go() {
         let now: Timestamp = "2026-01-01T00:02:00.9Z".parse().unwrap();

@@ -1,4 +1,5 @@
-//! Prints `Table` rows for nodes, namespaces, events, configuration, RBAC, admission and flow control objects.
+//! Prints `Table` rows for nodes, namespaces, events, configuration, RBAC, admission and flow
+//! control objects.
 
 use super::{
     age,
@@ -20,7 +21,7 @@ pub(super) fn nodes(object: &PrintInput<'_>) -> Vec<Value> {
         Some(_) => "NotReady",
         None => "Unknown",
     };
-    let is_closed = object.at("spec.unschedulable").flag();
+    let is_closed = object.at("spec.unschedulable").is_true();
     let state = if is_closed { format!("{state},SchedulingDisabled") } else { state.to_owned() };
     let roles = object.at("metadata.labels").entries().filter_map(|(key, value)| {
         let role = match key.strip_prefix("node-role.kubernetes.io/") {
@@ -33,8 +34,8 @@ pub(super) fn nodes(object: &PrintInput<'_>) -> Vec<Value> {
     let roles = roles.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(",");
     let about = |field: &str| status.at("nodeInfo").at(field);
     let address = |kind: &str| {
-        let found = status.at("addresses").of_type(kind);
-        found.at("address").given_or(NONE)
+        let address = status.at("addresses").of_type(kind);
+        address.at("address").given_or(NONE)
     };
     let mut kernel = about("kernelVersion").text_or(UNKNOWN).to_owned();
     let machine = about("architecture").text();
@@ -59,12 +60,12 @@ pub(super) fn namespaces(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("status.phase").text().into(), object.age()]
 }
 
-/// Prints events of the core group and of the group `events.k8s.io`, which have different names for the same
-/// fields.
+/// Prints events of the core group and of the group `events.k8s.io`, which have different names for
+/// the same fields.
 pub(super) fn events(object: &PrintInput<'_>) -> Vec<Value> {
-    let either = |one: &str, other: &str| match object.at(one) {
-        found if found.is_set() => found,
-        _ => object.at(other),
+    let either = |first: &str, second: &str| match object.at(first) {
+        value if value.is_set() => value,
+        _ => object.at(second),
     };
     let since = |time: JsonView<'_>| age::since(time.text(), object.now);
     let first = either("firstTimestamp", "deprecatedFirstTimestamp");
@@ -165,7 +166,7 @@ pub(super) fn priority_classes(object: &PrintInput<'_>) -> Vec<Value> {
     vec![
         object.name(),
         object.at("value").int().into(),
-        object.at("globalDefault").flag().into(),
+        object.at("globalDefault").is_true().into(),
         object.age(),
         object.at("preemptionPolicy").text().into(),
     ]
@@ -197,8 +198,8 @@ fn admission_policy(object: &PrintInput<'_>, rules: &str) -> Vec<Value> {
     vec![object.name(), object.at(rules).len().into(), kind.into(), object.age()]
 }
 
-/// Prints bindings of validating and mutating admission policies. If a binding selects its parameters by label
-/// selector, the row contains `<unset>`, as in the API server.
+/// Prints bindings of validating and mutating admission policies. If a binding selects its
+/// parameters by label selector, the row contains `<unset>`, as in the API server.
 pub(super) fn policy_bindings(object: &PrintInput<'_>) -> Vec<Value> {
     let parameter = object.at("spec.paramRef");
     let parameter = match parameter.at("name").text() {

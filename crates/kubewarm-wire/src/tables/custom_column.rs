@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CustomColumn {
     definition: Value,
-    /// The `type` in the column's definition. kubewarm prints the values of a column with an unknown type as
-    /// strings.
+    /// The `type` in the column's definition. kubewarm prints the values of a column with an
+    /// unknown type as strings.
     type_: String,
     path: JsonPath,
 }
 
 impl CustomColumn {
-    /// Creates a column from its definition in a `CustomResourceDefinition`. Returns `None` if the column's
-    /// `jsonPath` is invalid. The API server omits an invalid column and all columns after it.
-    #[must_use]
+    /// Creates a column from its definition in a `CustomResourceDefinition`. Returns `None` if the
+    /// column's `jsonPath` is invalid. The API server omits an invalid column and all columns after
+    /// it.
     pub fn new(written: &CustomResourceColumnDefinition) -> Option<Self> {
         let path = JsonPath::parse(&written.json_path)?;
         let description = match written.description.as_deref() {
@@ -41,8 +41,8 @@ impl CustomColumn {
         Some(Self { definition, type_: written.type_.clone(), path })
     }
 
-    /// Returns the column `Age`. The API server uses this column for a `CustomResourceDefinition` without columns.
-    #[must_use]
+    /// Returns the column `Age`. The API server uses this column for a `CustomResourceDefinition`
+    /// without columns.
     pub fn age() -> Option<Self> {
         Self::new(&CustomResourceColumnDefinition {
             name: "Age".to_owned(),
@@ -67,14 +67,14 @@ impl CustomColumn {
         searched.is_some_and(has_unread_part)
     }
 
-    /// Returns the value of the column for an object. Returns null if the column's `jsonPath` finds nothing, or
-    /// finds a value whose type differs from the column's type.
+    /// Returns the value of the column for an object. Returns null if the column's `jsonPath` finds
+    /// nothing, or finds a value whose type differs from the column's type.
     pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
         let Some(value) = self.path.first(object) else { return Value::Null };
         let number = || value.as_number().map(GoNumber::of);
         let typed = match self.type_.as_str() {
-            "integer" => number().map(|it| it.as_int().into()),
-            "number" => number().map(|it| it.as_float().into()),
+            "integer" => number().map(|number| number.as_int().into()),
+            "number" => number().map(|number| number.as_float().into()),
             "boolean" => value.as_bool().map(Value::from),
             "date" => value.as_str().map(|time| age::since_date(time, now).into()),
             _ => Some(go_text::printed(value).into()),

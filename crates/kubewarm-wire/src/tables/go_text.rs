@@ -1,4 +1,5 @@
-//! Writes values as Go does: `encoding/json` for the cells of a table, and `fmt` for the text of one value.
+//! Writes values as Go does: `encoding/json` for the cells of a table, and `fmt` for the text of
+//! one value.
 
 use crate::protobuf::{write_integer, write_string};
 use serde_json::{Number, Value};
@@ -26,8 +27,8 @@ impl GoNumber {
         }
     }
 
-    /// Converts to an integer, towards zero. As Go on amd64, a float outside of the range of `i64` is the smallest
-    /// integer.
+    /// Converts to an integer, towards zero. As Go on amd64, a float outside of the range of `i64`
+    /// is the smallest integer.
     pub(super) const fn as_int(self) -> i64 {
         const BEYOND: f64 = 9_223_372_036_854_775_808.0;
         match self {
@@ -39,8 +40,8 @@ impl GoNumber {
     }
 }
 
-/// Formats a value as `fmt.Fprint` does: a string without quotes, a list or an object as JSON, and null as
-/// `<no value>`.
+/// Formats a value as `fmt.Fprint` does: a string without quotes, a list or an object as JSON, and
+/// null as `<no value>`.
 pub(super) fn printed(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".to_owned(),
@@ -96,7 +97,7 @@ fn write_json(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// `encoding/json` writes an exponent below 1e-6, and from 1e21 on.
+/// Formats a float as `encoding/json` does: with an exponent below 1e-6 and from 1e21 on.
 fn json_of_float(number: f64) -> String {
     let size = number.abs();
     if size == 0.0 || (1e-6..1e21).contains(&size) {
@@ -107,7 +108,8 @@ fn json_of_float(number: f64) -> String {
     if size < 1.0 { written } else { written.replace('e', "e+") }
 }
 
-/// The verb `%v` of `fmt` writes an exponent, of at least two digits, below 1e-4 and from 1e6 on.
+/// Formats a float as the verb `%v` of `fmt` does: below 1e-4 and from 1e6 on with an exponent,
+/// which has at least two digits.
 fn text_of_float(number: f64) -> String {
     let written = format!("{number:e}");
     let Some((digits, exponent)) = written.split_once('e') else { return written };
@@ -146,7 +148,7 @@ mod tests {
             assert_eq!((&*printed(&value), &*super::json(&value)), (text, json));
             assert_eq!(GoNumber::Float(number).as_int(), whole, "{number}");
         }
-        // An integer beyond 64 bits is a float, although it fits into `u64`.
+        // The number exceeds `i64`, so Go reads it as a float, although it fits into `u64`.
         let large: Value = serde_json::from_str("12345678901234567000").unwrap();
         assert_eq!(printed(&large), "1.2345678901234567e+19");
         assert_eq!(super::json(&large), "12345678901234567000");

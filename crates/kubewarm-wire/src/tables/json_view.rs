@@ -41,12 +41,12 @@ impl<'a> JsonView<'a> {
         self.0.and_then(Value::as_i64).unwrap_or_default()
     }
 
-    pub(super) fn flag(self) -> bool {
-        self.flag_or(false)
+    pub(super) fn is_true(self) -> bool {
+        self.0.and_then(Value::as_bool).unwrap_or(false)
     }
 
-    pub(super) fn flag_or(self, other: bool) -> bool {
-        self.0.and_then(Value::as_bool).unwrap_or(other)
+    pub(super) fn is_true_or_absent(self) -> bool {
+        self.0.and_then(Value::as_bool).unwrap_or(true)
     }
 
     /// Returns a number or a text unchanged, such as a quantity, a port or a percentage.
@@ -85,10 +85,11 @@ impl<'a> JsonView<'a> {
         self.items().map(Self::text).collect::<Vec<_>>().join(between)
     }
 
-    /// Returns the first element of a list whose field `type` is `kind`, such as a condition or an address.
+    /// Returns the first element of a list whose field `type` is `kind`, such as a condition or an
+    /// address.
     pub(super) fn of_type(self, kind: &str) -> Self {
-        let found = self.items().find(|item| item.at("type").text() == kind);
-        found.unwrap_or(Self(None))
+        let item = self.items().find(|item| item.at("type").text() == kind);
+        item.unwrap_or(Self(None))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Prints objects as rows of a `Table`, with the API server's columns and formats.
 //!
-//! The module is pure: the current time is a parameter. The code for built-in kinds is a port of the API server's
-//! printers. Custom resources have the columns of their `CustomResourceDefinition`. kubewarm never stores rows,
-//! because ages depend on the current time.
+//! The module is pure: the current time is a parameter. The code for built-in kinds is a port of
+//! the API server's printers. Custom resources have the columns of their
+//! `CustomResourceDefinition`. kubewarm never stores rows, because ages depend on the current time.
 
 mod age;
 mod cluster;
@@ -51,21 +51,25 @@ enum PrinterKind {
 /// The row of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableRow {
-    /// Members of a JSON object: `"cells":[…]`, and `"conditions":[…]` for a pod that succeeded or failed.
+    /// Members of a JSON object: `"cells":[…]`, and `"conditions":[…]` for a pod that succeeded or
+    /// failed.
     pub members: String,
     /// Whether a cell is empty because it could not be computed from the object.
     pub has_uncomputed_cell: bool,
 }
 
-/// The API server's `columnDefinitions` by resource, such as `deployments.apps`. `tests/e2e/tables.rs` compares
-/// these definitions with the definitions that a running API server sends.
+/// The API server's `columnDefinitions` by resource, such as `deployments.apps`.
+/// `tests/e2e/cases/reads/tables.rs` compares these definitions with the definitions that a running
+/// API server sends.
 static COLUMNS: LazyLock<BTreeMap<&'static str, &'static RawValue>> =
     LazyLock::new(|| serde_json::from_str(include_str!("columns.json")).unwrap_or_default());
 
-/// Go's zero time in the format of a timestamp, which the API server prints for objects without a creation time.
+/// Go's zero time in the format of a timestamp, which the API server prints for objects without a
+/// creation time.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// Resources for which the API server prints the name and the creation time, because it has no printer for them.
+/// Resources for which the API server prints the name and the creation time, because it has no
+/// printer for them.
 const CREATED_AT: &[&str] = &[
     "limitranges",
     "roles.rbac.authorization.k8s.io",
@@ -75,9 +79,9 @@ const CREATED_AT: &[&str] = &[
 ];
 
 impl TablePrinter {
-    /// Returns the printer of a kind without a `CustomResourceDefinition`. If this module has no code for the kind,
-    /// the columns are name and age, for example for a kind of an aggregated API.
-    #[must_use]
+    /// Returns the printer of a kind without a `CustomResourceDefinition`. If this module has no
+    /// code for the kind, the columns are name and age, for example for a kind of an aggregated
+    /// API.
     pub fn built_in(group: &str, version: &str, resource: &str) -> Self {
         let name = qualified(group, resource);
         let known = printers::find(&name, version).filter(|_| COLUMNS.contains_key(&*name));
@@ -88,14 +92,14 @@ impl TablePrinter {
         })
     }
 
-    /// Returns the printer of a custom resource. `columns` are from the resource's `CustomResourceDefinition`.
-    #[must_use]
+    /// Returns the printer of a custom resource. `columns` are from the resource's
+    /// `CustomResourceDefinition`.
     pub fn custom(columns: Arc<[CustomColumn]>) -> Self {
         Self(PrinterKind::Custom(columns))
     }
 
-    /// Returns whether all columns show metadata. If so, [`Self::row`] needs only an object's metadata.
-    #[must_use]
+    /// Returns whether all columns show metadata. If so, [`Self::row`] needs only an object's
+    /// metadata.
     pub fn is_of_metadata(&self) -> bool {
         match &self.0 {
             PrinterKind::BuiltIn(known) => known.is_of_metadata(),
@@ -104,15 +108,13 @@ impl TablePrinter {
         }
     }
 
-    /// Returns whether a table without rows has `"rows":[]`. For kinds in `CREATED_AT`, the API server writes
-    /// `"rows":null` instead.
-    #[must_use]
+    /// Returns whether a table without rows has `"rows":[]`. For kinds in `CREATED_AT`, the API
+    /// server writes `"rows":null` instead.
     pub fn has_rows_if_empty(&self) -> bool {
         !matches!(self.0, PrinterKind::CreatedAt)
     }
 
     /// Returns `columnDefinitions` as JSON in one line.
-    #[must_use]
     pub fn columns(&self) -> String {
         let name = || {
             json!({
@@ -128,9 +130,10 @@ impl TablePrinter {
         };
         match &self.0 {
             PrinterKind::BuiltIn(known) => {
-                let columns = COLUMNS.get(known.name).map(|it| it.get()).unwrap_or_default();
-                // No string in `columns.json` contains a line feed, so this code removes only white space between
-                // JSON tokens.
+                let columns =
+                    COLUMNS.get(known.name).map(|column| column.get()).unwrap_or_default();
+                // No string in `columns.json` contains a line feed, so this code removes only white
+                // space between JSON tokens.
                 columns.lines().map(str::trim_start).collect()
             }
             PrinterKind::CreatedAt => json!([name(), time("Created At", "date")]).to_string(),
@@ -142,24 +145,24 @@ impl TablePrinter {
         }
     }
 
-    /// Prints the row of an object. Every object has a row. A cell is `null` if it shows a part of the object below 100
-    /// nested lists and objects. If the parsed object would take more than 16 MiB, all cells except the name are `null`.
+    /// Prints the row of an object. Every object has a row. A cell is `null` if it shows a part of
+    /// the object below 100 nested lists and objects. If the parsed object would take more than 16
+    /// MiB, all cells except the name are `null`.
     ///
     /// # Cost
     ///
     /// The function parses the complete object: about 20 µs for a pod of 5 KB.
-    #[must_use]
     pub fn row(&self, api_version: &str, kind: &str, stored: &[u8], now: Timestamp) -> TableRow {
         let parsed = LenientValue::parse(stored);
         let Some(LenientValue { value: mut object, is_repaired }) = parsed else {
             return self.row_of_name(stored);
         };
         let mut has_uncomputed_cell = false;
-        let of = PrintInput { object: JsonView(Some(&object)), now };
+        let input = PrintInput { object: JsonView(Some(&object)), now };
         let cells: Value = match &self.0 {
             PrinterKind::BuiltIn(known) => {
-                let cells = Value::from((known.print)(&of));
-                let phase = of.at("status.phase").text();
+                let cells = Value::from((known.print)(&input));
+                let phase = input.at("status.phase").text();
                 if let Some(conditions) = pods::conditions(phase).filter(|_| known.name == "pods") {
                     let cells = go_text::json(&cells);
                     let members = format!(r#""cells":{cells},"conditions":{conditions}"#);
@@ -168,13 +171,13 @@ impl TablePrinter {
                 cells
             }
             PrinterKind::CreatedAt => {
-                let created = of.at("metadata.creationTimestamp").text();
+                let created = input.at("metadata.creationTimestamp").text();
                 // The object in a bookmark event has no creation time.
-                json!([of.name(), if created.is_empty() { NEVER } else { created }])
+                json!([input.name(), if created.is_empty() { NEVER } else { created }])
             }
-            PrinterKind::Age => json!([of.name(), of.age()]),
+            PrinterKind::Age => json!([input.name(), input.age()]),
             PrinterKind::Custom(columns) => {
-                let name = of.name();
+                let name = input.name();
                 if let Some(fields) = object.as_object_mut() {
                     fields.insert("apiVersion".to_owned(), api_version.into());
                     fields.insert("kind".to_owned(), kind.into());
@@ -209,7 +212,7 @@ impl TablePrinter {
 }
 
 fn described(field: &str) -> String {
-    let all = COLUMNS.get("metadata").map(|it| it.get()).unwrap_or_default();
+    let all = COLUMNS.get("metadata").map(|column| column.get()).unwrap_or_default();
     let all: Value = serde_json::from_str(all).unwrap_or_default();
     all[field].as_str().unwrap_or_default().to_owned()
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
-/// Maximum number of addresses, ports or hosts in a column's value. If there are more, the value ends with the
-/// number of omitted entries, such as `+ 2 more...`.
+/// Maximum number of addresses, ports or hosts in a column's value. If there are more, the value
+/// ends with the number of omitted entries, such as `+ 2 more...`.
 const MAX: usize = 3;
 
 pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {
@@ -35,17 +35,17 @@ pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {
 
 fn external(object: &PrintInput<'_>) -> String {
     let spec = object.at("spec");
-    let own = spec.at("externalIPs").joined(",");
+    let external = spec.at("externalIPs").joined(",");
     match spec.at("type").text() {
-        "ClusterIP" | "NodePort" if own.is_empty() => NONE.to_owned(),
-        "ClusterIP" | "NodePort" => own,
+        "ClusterIP" | "NodePort" if external.is_empty() => NONE.to_owned(),
+        "ClusterIP" | "NodePort" => external,
         "LoadBalancer" => {
             let balanced = balanced(object);
-            match (balanced.is_empty(), own.is_empty()) {
+            match (balanced.is_empty(), external.is_empty()) {
                 (true, true) => "<pending>".to_owned(),
-                (true, false) => own,
+                (true, false) => external,
                 (false, true) => balanced,
-                (false, false) => format!("{balanced},{own}"),
+                (false, false) => format!("{balanced},{external}"),
             }
         }
         "ExternalName" => spec.at("externalName").text().to_owned(),
@@ -53,10 +53,11 @@ fn external(object: &PrintInput<'_>) -> String {
     }
 }
 
-/// Returns the addresses of a service's or ingress's load balancer, sorted, without duplicates, joined with commas.
+/// Returns the addresses of a service's or ingress's load balancer, sorted, without duplicates,
+/// joined with commas.
 fn balanced(object: &PrintInput<'_>) -> String {
     let all = object.at("status.loadBalancer.ingress").items();
-    let all = all.map(|it| it.at("ip").text_or(it.at("hostname").text()));
+    let all = all.map(|ingress| ingress.at("ip").text_or(ingress.at("hostname").text()));
     let all: BTreeSet<_> = all.filter(|address| !address.is_empty()).collect();
     all.into_iter().collect::<Vec<_>>().join(",")
 }
@@ -75,20 +76,21 @@ pub(super) fn ingresses(object: &PrintInput<'_>) -> Vec<Value> {
 }
 
 fn hosts(rules: JsonView<'_>) -> String {
-    let mut named = Vec::new();
+    let mut hosts = Vec::new();
     let mut has_more = false;
     for rule in rules.items() {
-        has_more |= named.len() == MAX;
+        has_more |= hosts.len() == MAX;
         let host = rule.at("host").text();
         if !has_more && !host.is_empty() {
-            named.push(host);
+            hosts.push(host);
         }
     }
-    let all = named.join(",");
-    match (named.is_empty(), has_more) {
+    let all = hosts.join(",");
+    match (hosts.is_empty(), has_more) {
         (true, _) => "*".to_owned(),
         (false, false) => all,
-        // As in the API server, the number of omitted hosts also counts the ingress's rules without a host.
+        // As in the API server, the number of omitted hosts also counts the ingress's rules without
+        // a host.
         (false, true) => format!("{all} + {} more...", rules.items().len().saturating_sub(MAX)),
     }
 }
@@ -171,8 +173,8 @@ pub(super) fn service_cidrs(object: &PrintInput<'_>) -> Vec<Value> {
     vec![object.name(), object.at("spec.cidrs").joined(",").into(), object.age()]
 }
 
-/// Prints `IPAddress` objects. As in the API server, each row ends with the age, although the kind has no column
-/// for the age.
+/// Prints `IPAddress` objects. As in the API server, each row ends with the age, although the kind
+/// has no column for the age.
 pub(super) fn ip_addresses(object: &PrintInput<'_>) -> Vec<Value> {
     let parent = object.at("spec.parentRef");
     let text = if parent.is_set() {

@@ -65,7 +65,8 @@ pub(super) fn pods(object: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-/// Returns the `conditions` of a table row for a pod that succeeded or failed; `None` for a pod in any other phase.
+/// Returns the `conditions` of a table row for a pod that succeeded or failed; `None` for a pod in
+/// any other phase.
 pub(super) fn conditions(phase: &str) -> Option<Value> {
     let message = match phase {
         "Succeeded" => "The pod has completed successfully.",
@@ -102,8 +103,9 @@ fn sum(object: &PrintInput<'_>, restartable: &[&str]) -> ContainerSummary {
     sum
 }
 
-/// Adds a pod's init containers to `sum`, up to the first init container that still blocks the start of the next
-/// container. Returns whether an init container blocks, and the restarts of the sidecars.
+/// Adds a pod's init containers to `sum`, up to the first init container that still blocks the
+/// start of the next container. Returns whether an init container blocks, and the restarts of the
+/// sidecars.
 fn initialize(
     object: &PrintInput<'_>,
     restartable: &[&str],
@@ -121,8 +123,8 @@ fn initialize(
         if ended.is_set() && ended.at("exitCode").int() == 0 {
             continue;
         }
-        if is_sidecar && container.at("started").flag() {
-            sum.ready += i64::from(container.at("ready").flag());
+        if is_sidecar && container.at("started").is_true() {
+            sum.ready += i64::from(container.at("ready").is_true());
             continue;
         }
         let waiting = container.at("state.waiting.reason").text();
@@ -138,7 +140,8 @@ fn initialize(
     (false, of_sidecars)
 }
 
-/// Adds a pod's containers to `sum` in reverse order, so that the reason of the first container counts.
+/// Adds a pod's containers to `sum` in reverse order, so that the reason of the first container
+/// counts.
 fn run(status: JsonView<'_>, sum: &mut ContainerSummary) {
     let mut is_running = false;
     let mut failure = None;
@@ -153,7 +156,7 @@ fn run(status: JsonView<'_>, sum: &mut ContainerSummary) {
             if ended.at("exitCode").int() != 0 {
                 failure = Some(sum.reason.clone());
             }
-        } else if container.at("ready").flag() && container.at("state.running").is_set() {
+        } else if container.at("ready").is_true() && container.at("state.running").is_set() {
             is_running = true;
             sum.ready += 1;
         }
@@ -172,7 +175,8 @@ fn run(status: JsonView<'_>, sum: &mut ContainerSummary) {
     }
 }
 
-/// Returns the reason why a container terminated. Without a reason, returns the container's signal or exit code.
+/// Returns the reason why a container terminated. Without a reason, returns the container's signal
+/// or exit code.
 fn end(ended: JsonView<'_>) -> String {
     match (ended.at("reason").text(), ended.at("signal").int()) {
         ("", 0) => format!("ExitCode:{}", ended.at("exitCode").int()),

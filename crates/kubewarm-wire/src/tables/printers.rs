@@ -98,8 +98,8 @@ pub(super) static ALL: &[BuiltInPrinter] = all! {
 /// Finds the printer of a resource. `name` is the resource's plural name with its group, such as
 /// `deployments.apps`.
 pub(super) fn find(name: &str, version: &str) -> Option<&'static BuiltInPrinter> {
-    // The printer of HorizontalPodAutoscalers supports only the API version `v2`, because in other versions the
-    // fields for metrics have different names.
+    // The printer of HorizontalPodAutoscalers supports only the API version `v2`, because in other
+    // versions the fields for metrics have different names.
     let is_other = name.ends_with(".autoscaling") && version != "v2";
     ALL.iter().find(|known| known.name == name && !is_other)
 }

@@ -2,17 +2,17 @@ use super::json_view::JsonView;
 
 const NONE: &str = "<none>";
 
-pub(super) fn labels(of: JsonView<'_>) -> String {
+pub(super) fn labels(labels: JsonView<'_>) -> String {
     let mut all: Vec<_> =
-        of.entries().map(|(key, value)| format!("{key}={}", value.text())).collect();
+        labels.entries().map(|(key, value)| format!("{key}={}", value.text())).collect();
     all.sort_unstable();
     or_none(&all)
 }
 
-pub(super) fn selector(of: JsonView<'_>) -> String {
-    let equal = of.at("matchLabels").entries();
+pub(super) fn selector(selector: JsonView<'_>) -> String {
+    let equal = selector.at("matchLabels").entries();
     let equal = equal.map(|(key, value)| (key, format!("{key}={}", value.text())));
-    let expressions = of.at("matchExpressions").items().map(|expression| {
+    let expressions = selector.at("matchExpressions").items().map(|expression| {
         let key = expression.at("key").text();
         let mut values: Vec<_> = expression.at("values").items().map(JsonView::text).collect();
         values.sort_unstable();
@@ -34,16 +34,17 @@ fn or_none(all: &[String]) -> String {
     if all.is_empty() { NONE.to_owned() } else { all.join(",") }
 }
 
-/// Returns the names and the images of the containers in a pod spec: two texts, each joined with commas.
-pub(super) fn containers(of: JsonView<'_>) -> [String; 2] {
+/// Returns the names and the images of the containers in a pod spec: two texts, each joined with
+/// commas.
+pub(super) fn containers(spec: JsonView<'_>) -> [String; 2] {
     ["name", "image"].map(|field| {
-        let all = of.at("containers").items().map(|container| container.at(field).text());
+        let all = spec.at("containers").items().map(|container| container.at(field).text());
         all.collect::<Vec<_>>().join(",")
     })
 }
 
-/// Joins at most `max` texts of `all` with `between`. If `all` has more, appends the number of omitted texts, such
-/// as `+ 2 more...`.
+/// Joins at most `max` texts of `all` with `between`. If `all` has more, appends the number of
+/// omitted texts, such as `+ 2 more...`.
 pub(super) fn first_of(all: &[String], max: usize, between: &str) -> String {
     match all.split_at_checked(max) {
         Some((first, rest)) if !rest.is_empty() => {
@@ -60,7 +61,7 @@ mod tests {
 
     #[test]
     fn selectors_are_formatted_as_in_a_query() {
-        let of = json!({
+        let selector_json = json!({
             "matchLabels": {"b": "2", "a": "1"},
             "matchExpressions": [
                 {"key": "d", "operator": "In", "values": ["y", "x"]},
@@ -69,9 +70,12 @@ mod tests {
                 {"key": "aa", "operator": "NotIn", "values": ["x"]},
             ],
         });
-        assert_eq!(selector(JsonView(Some(&of))), "a=1,aa notin (x),b=2,c,d in (x,y),!e");
+        assert_eq!(
+            selector(JsonView(Some(&selector_json))),
+            "a=1,aa notin (x),b=2,c,d in (x,y),!e"
+        );
         assert_eq!((selector(JsonView(None)), labels(JsonView(None))), (NONE.into(), NONE.into()));
-        assert_eq!(labels(JsonView(Some(&of["matchLabels"]))), "a=1,b=2");
+        assert_eq!(labels(JsonView(Some(&selector_json["matchLabels"]))), "a=1,b=2");
     }
 
     #[test]

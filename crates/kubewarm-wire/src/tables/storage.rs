@@ -63,8 +63,8 @@ fn phase<'a>(object: &PrintInput<'a>) -> &'a str {
 }
 
 fn class<'a>(object: &PrintInput<'a>) -> &'a str {
-    let own = object.at("spec.storageClassName");
-    object.annotation(CLASS).given_or(own.text())
+    let class = object.at("spec.storageClassName");
+    object.annotation(CLASS).given_or(class.text())
 }
 
 fn size(value: JsonView<'_>) -> String {
@@ -73,7 +73,7 @@ fn size(value: JsonView<'_>) -> String {
 }
 
 fn modes(value: JsonView<'_>) -> String {
-    let has = |mode: &str| value.items().any(|it| it.text() == mode);
+    let has = |mode: &str| value.items().any(|item| item.text() == mode);
     let short = MODES.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short);
     short.collect::<Vec<_>>().join(",")
 }
@@ -86,7 +86,7 @@ pub(super) fn classes(object: &PrintInput<'_>) -> Vec<Value> {
         object.at("provisioner").text().into(),
         object.at("reclaimPolicy").given_or("Delete").into(),
         object.at("volumeBindingMode").given_or("Immediate").into(),
-        object.at("allowVolumeExpansion").flag().into(),
+        object.at("allowVolumeExpansion").is_true().into(),
         object.age(),
     ]
 }
@@ -101,7 +101,7 @@ pub(super) fn attachments(object: &PrintInput<'_>) -> Vec<Value> {
         object.at("spec.attacher").text().into(),
         object.at("spec.source.persistentVolumeName").text().into(),
         object.at("spec.nodeName").text().into(),
-        object.at("status.attached").flag().into(),
+        object.at("status.attached").is_true().into(),
         object.age(),
     ]
 }
@@ -118,11 +118,11 @@ pub(super) fn csi_drivers(object: &PrintInput<'_>) -> Vec<Value> {
     let modes = spec.at("volumeLifecycleModes").joined(",");
     vec![
         object.name(),
-        spec.at("attachRequired").flag_or(true).into(),
-        spec.at("podInfoOnMount").flag().into(),
-        spec.at("storageCapacity").flag().into(),
+        spec.at("attachRequired").is_true_or_absent().into(),
+        spec.at("podInfoOnMount").is_true().into(),
+        spec.at("storageCapacity").is_true().into(),
         tokens.into(),
-        spec.at("requiresRepublish").flag().into(),
+        spec.at("requiresRepublish").is_true().into(),
         if modes.is_empty() { NONE.into() } else { modes.into() },
         object.age(),
     ]

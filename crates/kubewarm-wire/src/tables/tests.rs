@@ -1,5 +1,6 @@
-//! Tests the rows of kinds that do not occur in a control plane without nodes. `tests/e2e/tables.rs` compares the
-//! rows of all other kinds with the API server's rows.
+//! Tests the rows of kinds that do not occur in a control plane without nodes.
+//! `tests/e2e/cases/reads/tables.rs` compares the rows of all other kinds with the API server's
+//! rows.
 
 use super::*;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
@@ -20,9 +21,10 @@ fn every_row_has_a_cell_for_each_column() {
         let columns: Value = serde_json::from_str(COLUMNS[known.name].get()).unwrap();
         let columns = columns.as_array().unwrap().len();
         for object in [json!({}), json!({"metadata": null, "spec": [], "status": "x"})] {
-            let of = PrintInput { object: JsonView(Some(&object)), now: NOW.parse().unwrap() };
-            let cells = (known.print)(&of).len();
-            // For `IPAddress` objects, a row of the API server has one value more than the kind has columns.
+            let input = PrintInput { object: JsonView(Some(&object)), now: NOW.parse().unwrap() };
+            let cells = (known.print)(&input).len();
+            // For `IPAddress` objects, a row of the API server has one value more than the kind has
+            // columns.
             let more = usize::from(known.name.starts_with("ipaddresses."));
             assert_eq!(cells, columns + more, "{}", known.name);
         }
@@ -42,7 +44,10 @@ fn kinds_without_a_printer_have_a_name_and_a_time() {
     for (group, resource) in [(group, "roles"), ("example.com", "things")] {
         let columns = TablePrinter::built_in(group, "v1", resource).columns();
         let columns: Value = serde_json::from_str(&columns).unwrap();
-        assert!(columns[1]["description"].as_str().is_some_and(|it| it.len() > 50), "{columns}");
+        assert!(
+            columns[1]["description"].as_str().is_some_and(|text| text.len() > 50),
+            "{columns}"
+        );
     }
 }
 
@@ -69,7 +74,7 @@ fn the_status_of_a_pod_combines_the_states_of_its_containers() {
     let init = json!({"containers": [{"name": "a"}], "initContainers": [
         {"name": "i"}, {"name": "s", "restartPolicy": "Always"}, {"name": "j"}]});
     let running = json!({"name": "a", "ready": true, "restartCount": 0, "state": {"running": {}}});
-    let of = |state: &Value| json!({"name": "b", "restartCount": 3, "state": state});
+    let container = |state: &Value| json!({"name": "b", "restartCount": 3, "state": state});
     let crashed = json!({"name": "b", "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": {"finishedAt": "2026-01-01T00:55:00Z"}}});
     let none = json!({});
@@ -94,35 +99,43 @@ fn the_status_of_a_pod_combines_the_states_of_its_containers() {
             "0/2 SchedulingGated 0",
         ),
         (&two, all(&[&running, &crashed]), "1/2 CrashLoopBackOff 4 (5m ago)"),
-        (&two, all(&[&running, &of(&ended(2, &none))]), "1/2 ExitCode:2 3"),
-        (&two, all(&[&running, &of(&ended(2, &json!({"signal": 9})))]), "1/2 Signal:9 3"),
-        (&two, all(&[&running, &of(&ended(1, &json!({"reason": "Error"})))]), "1/2 Error 3"),
-        (&two, all(&[&running, &of(&done)]), "1/2 NotReady 3"),
-        (&two, with(all(&[&running, &of(&done)]), "conditions", &is_ready), "1/2 Running 3"),
-        (&two, all(&[&of(&done), &of(&ended(1, &json!({"reason": "Error"})))]), "0/2 Error 6"),
-        (&two, all(&[&of(&done), &of(&done)]), "0/2 Completed 6"),
-        (&init, inits(&[of(&json!({"waiting": {"reason": "PodInitializing"}}))]), "0/2 Init:0/3 3"),
+        (&two, all(&[&running, &container(&ended(2, &none))]), "1/2 ExitCode:2 3"),
+        (&two, all(&[&running, &container(&ended(2, &json!({"signal": 9})))]), "1/2 Signal:9 3"),
+        (&two, all(&[&running, &container(&ended(1, &json!({"reason": "Error"})))]), "1/2 Error 3"),
+        (&two, all(&[&running, &container(&done)]), "1/2 NotReady 3"),
+        (&two, with(all(&[&running, &container(&done)]), "conditions", &is_ready), "1/2 Running 3"),
+        (
+            &two,
+            all(&[&container(&done), &container(&ended(1, &json!({"reason": "Error"})))]),
+            "0/2 Error 6",
+        ),
+        (&two, all(&[&container(&done), &container(&done)]), "0/2 Completed 6"),
         (
             &init,
-            inits(&[of(&json!({"waiting": {"reason": "ErrImagePull"}}))]),
+            inits(&[container(&json!({"waiting": {"reason": "PodInitializing"}}))]),
+            "0/2 Init:0/3 3",
+        ),
+        (
+            &init,
+            inits(&[container(&json!({"waiting": {"reason": "ErrImagePull"}}))]),
             "0/2 Init:ErrImagePull 3",
         ),
-        (&init, inits(&[of(&ended(3, &none))]), "0/2 Init:ExitCode:3 3"),
-        (&init, inits(&[of(&ended(3, &json!({"signal": 9})))]), "0/2 Init:Signal:9 3"),
-        (&init, inits(&[of(&done), sidecar.clone(), of(&none)]), "1/2 Init:2/3 8"),
+        (&init, inits(&[container(&ended(3, &none))]), "0/2 Init:ExitCode:3 3"),
+        (&init, inits(&[container(&ended(3, &json!({"signal": 9})))]), "0/2 Init:Signal:9 3"),
+        (&init, inits(&[container(&done), sidecar.clone(), container(&none)]), "1/2 Init:2/3 8"),
         (
             &init,
             with(
                 all(&[&running]),
                 "initContainerStatuses",
-                &json!([of(&done), sidecar, of(&done)]),
+                &json!([container(&done), sidecar, container(&done)]),
             ),
             "2/2 Running 2",
         ),
         (
             &init,
             with(
-                with(all(&[&running]), "initContainerStatuses", &json!([of(&none)])),
+                with(all(&[&running]), "initContainerStatuses", &json!([container(&none)])),
                 "conditions",
                 &is_initialized,
             ),
@@ -230,7 +243,8 @@ fn every_object_has_a_row_and_a_cell_that_cannot_be_computed_is_empty() {
             "{stored:.60}"
         );
     }
-    // The cells of built-in kinds show no deep parts.
+    // The columns of built-in kinds show no deep parts of objects, so no cell depends on a part
+    // that the parser omits.
     let revision = r#"{"metadata":{"name":"r"},"data":{"s":"\ud800","n":1e999},"revision":3}"#;
     let printer = TablePrinter::built_in("apps", "v1", "controllerrevisions");
     let row = printer.row("v1", "ControllerRevision", revision.as_bytes(), NOW.parse().unwrap());

@@ -9,8 +9,8 @@ use serde_json::Value;
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
-/// Maximum number of metrics in the `Targets` column of an autoscaler. If there are more, the value ends with the
-/// number of omitted metrics.
+/// Maximum number of metrics in the `Targets` column of an autoscaler. If there are more, the value
+/// ends with the number of omitted metrics.
 const MAX_METRICS: usize = 2;
 
 pub(super) fn deployments(object: &PrintInput<'_>) -> Vec<Value> {
@@ -90,7 +90,7 @@ pub(super) fn pod_templates(object: &PrintInput<'_>) -> Vec<Value> {
 
 pub(super) fn controller_revisions(object: &PrintInput<'_>) -> Vec<Value> {
     let mut owners = object.at("metadata.ownerReferences").items();
-    let owner = owners.find(|owner| owner.at("controller").flag()).map(|owner| {
+    let owner = owners.find(|owner| owner.at("controller").is_true()).map(|owner| {
         let kind = owner.at("kind").text();
         let kind = match owner.at("apiVersion").text().split_once('/') {
             Some((group, _)) => format!("{kind}.{group}"),
@@ -145,7 +145,7 @@ pub(super) fn cron_jobs(object: &PrintInput<'_>) -> Vec<Value> {
     let last = if object.at(last).is_set() { object.since(last) } else { NONE.to_owned() };
     let suspended = match spec.at("suspend") {
         given if !given.is_set() => UNSET,
-        given if given.flag() => "True",
+        given if given.is_true() => "True",
         _ => "False",
     };
     let [names, images] = containers(spec.at("jobTemplate.spec.template.spec"));

@@ -16,7 +16,7 @@ const THROTTLED: Option<FaultReason> = Some(FaultReason::Throttled);
 impl AccessStateFixture {
     fn new() -> Self {
         let now = Instant::now();
-        Self { access: AccessState::new(now), now, wall: Timestamp::UNIX_EPOCH }
+        Self { access: AccessState::new(MAX_ACCESS_AGE, now), now, wall: Timestamp::UNIX_EPOCH }
     }
 
     fn verified() -> Self {
@@ -63,15 +63,16 @@ impl AccessStateFixture {
         self.check(Some(reason), Some(reason))
     }
 
-    fn review(&mut self, allowed: bool) -> Option<u64> {
-        self.review_of(if allowed { &[] } else { &VERBS })
+    fn review(&mut self, is_allowed: bool) -> Option<u64> {
+        self.review_of(if is_allowed { &[] } else { &VERBS })
     }
 
     fn review_of(&mut self, refused: &[Verb]) -> Option<u64> {
         self.apply(AccessSignal::Reviewed { sent: self.now, refused: refused.to_vec() })
     }
 
-    /// Processes a review that fails now.
+    /// Passes an access check or access review that fails now, without a result, to the access
+    /// state.
     fn fail(&mut self, reason: FaultReason) -> Option<u64> {
         let fault = RequestFault::new(reason, "too many requests");
         self.apply(AccessSignal::Undecided { sent: self.now, fault })
@@ -90,7 +91,7 @@ impl AccessStateFixture {
     /// `Unverified`.
     fn lapses(&mut self) -> bool {
         let was_closed = self.is_unverified();
-        let _at_once = self.apply(AccessSignal::Tick { max_access_age: MAX_ACCESS_AGE });
+        let _at_once = self.apply(AccessSignal::Tick);
         !was_closed && self.is_unverified()
     }
 
@@ -107,9 +108,15 @@ impl AccessStateFixture {
         refused
     }
 
-    /// Returns `true` to unblock the informer, `false` to block it, and `None` for neither.
-    fn gate(&self) -> Option<bool> {
-        self.access.gate_change().map(|change| change.is_ok())
+    /// Returns whether the decision blocks the informer. `None` means that it has no evidence and
+    /// changes nothing.
+    fn is_blocked(&self) -> Option<bool> {
+        let state = self.state();
+        let has_evidence = !matches!(
+            state,
+            PermissionState::Verifying | PermissionState::Granted { is_by_review: true, .. }
+        );
+        has_evidence.then(|| state.is_blocking())
     }
 
     fn overruled(&self) -> Option<bool> {
@@ -126,14 +133,14 @@ fn only_real_requests_unblock_an_informer_and_reviews_decide_without_them() {
     );
     let verified_at = scene.wall;
     let granted = PermissionState::Granted { verified_at, is_by_review: true };
-    assert_eq!((scene.state(), scene.gate()), (granted, None));
+    assert_eq!((scene.state(), scene.is_blocked()), (granted, None));
     scene.review(false);
     assert_eq!(scene.state(), PermissionState::Verifying);
 
     scene.pass(20);
     scene.check(ALLOWED, ALLOWED);
     let granted = PermissionState::Granted { verified_at: scene.wall, is_by_review: false };
-    assert_eq!((scene.state(), scene.gate()), (granted.clone(), Some(true)));
+    assert_eq!((scene.state(), scene.is_blocked()), (granted.clone(), Some(false)));
     scene.pass(20);
     assert_eq!(scene.review(true), None);
     assert_eq!(scene.state(), granted, "a review does not confirm access");
@@ -184,11 +191,8 @@ fn each_refused_verb_is_named() {
     assert_eq!(scene.refused().revoked, None, "access was never permitted");
     scene.check(ALLOWED, FORBIDDEN);
     assert_eq!(scene.refused().verbs, [Verb::Watch]);
-    let Some(Err((verb, fault))) = scene.access.gate_change() else { panic!("blocked") };
-    assert_eq!(
-        (verb, fault.reason(), scene.gate()),
-        (Verb::Watch, FaultReason::Forbidden, Some(false))
-    );
+    assert_eq!(scene.refused().reason, FaultReason::Forbidden);
+    assert_eq!(scene.is_blocked(), Some(true));
 }
 
 #[test]
@@ -295,7 +299,7 @@ fn a_wrong_review_is_reported_and_triggers_no_more_checks() {
         assert_eq!((scene.check(truth, truth), scene.overruled()), (Some(1), None));
         scene.pass(1);
         assert_eq!((scene.check(truth, truth), scene.overruled()), (None, Some(wrong)));
-        // A settled contradiction triggers no further checks.
+        // A review that two access checks have contradicted triggers no further access checks.
         for _ in 0..3 {
             scene.pass(20);
             assert_eq!(scene.review(wrong), None);

@@ -2,12 +2,13 @@ mod priority;
 mod request_rates;
 
 use super::*;
-use crate::access::{MAX_ACCESS_AGE, PermissionState, rules::VERBS};
+use crate::access::{MAX_ACCESS_AGE, rules::VERBS};
 use k8s_openapi::api::authorization::v1::ResourceRule;
 use kubewarm_api::model::{
     FieldSelector, GroupResource, Identity, InformerScope, LabelSelector, ManagedFieldsPolicy,
     Projection, Resource, SecretDataPolicy,
 };
+use kubewarm_cache::informer::PermissionState;
 
 fn identity(at: usize) -> Identity {
     let namespace: Arc<str> = format!("team-{at}").into();
@@ -112,11 +113,11 @@ impl FakeCluster {
         while Instant::now() < until {
             let now = Instant::now();
             for (job, _) in schedule.start_due(now) {
-                let found = self.answer(schedule, &job, now);
+                let result = self.answer(schedule, &job, now);
                 self.requests.push((now, job.clone()));
-                schedule.record_result(&job, now, found, now, Timestamp::UNIX_EPOCH);
+                schedule.record_result(&job, now, result, now, Timestamp::UNIX_EPOCH);
             }
-            advance(schedule, now);
+            advance(schedule, None, now);
             let least = now + Duration::from_millis(200);
             let most = until.min(now + Duration::from_secs(1));
             let next = schedule.next_due().map_or(most, |at| at.max(least).min(most));
@@ -124,8 +125,8 @@ impl FakeCluster {
         }
     }
 
-    fn count(&self, of: impl Fn(&CheckJob) -> bool) -> usize {
-        self.requests.iter().filter(|(_, job)| of(job)).count()
+    fn count(&self, is_counted: impl Fn(&CheckJob) -> bool) -> usize {
+        self.requests.iter().filter(|(_, job)| is_counted(job)).count()
     }
 
     fn access_checks(&self) -> usize {
@@ -142,13 +143,19 @@ impl FakeCluster {
 }
 
 /// Updates `schedule` to the time `now`, as if no informer runs.
-fn advance(schedule: &mut CheckSchedule, now: Instant) {
-    assert!(schedule.update(|_| None, MAX_ACCESS_AGE, now, Timestamp::UNIX_EPOCH).is_empty());
+/// Visits the due informers, whose own requests have the results `own`.
+fn advance(schedule: &mut CheckSchedule, own: Option<&OwnRequests>, now: Instant) {
+    for key in schedule.due_visits(now) {
+        schedule.visit(&key, own, now, Timestamp::UNIX_EPOCH);
+    }
 }
 
-fn count_in_state(schedule: &CheckSchedule, so: impl Fn(&PermissionState) -> bool) -> usize {
+fn count_in_state(
+    schedule: &CheckSchedule,
+    is_counted: impl Fn(&PermissionState) -> bool,
+) -> usize {
     keys(schedule)
-        .filter(|key| so(&schedule.informer_access(key, Instant::now()).unwrap().state))
+        .filter(|key| is_counted(&schedule.informer_access(key, Instant::now()).unwrap().state))
         .count()
 }
 
@@ -175,11 +182,13 @@ fn thirty_informers() -> BTreeMap<InformerKey, CheckSettings> {
 
 #[tokio::test(start_paused = true)]
 async fn with_incomplete_rules_each_informer_gets_its_own_access_review() {
-    let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), FakeCluster::allowing(&["pods"]));
+    let (mut schedule, mut cluster) = (
+        CheckSchedule::new(NamespaceBuckets::default(), MAX_ACCESS_AGE, || 0.0),
+        FakeCluster::allowing(&["pods"]),
+    );
     cluster.completeness = RulesCompleteness::Incomplete;
     let informers = (0..4).map(|n| wanted(key(Identity::Operator, &format!("kind{n}"), "shop")));
-    schedule.set_informers(informers.collect(), &[], Instant::now());
+    schedule.set_informers(&informers.collect(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(4)).await;
     assert_eq!(cluster.rules(), 1);
     assert!((44..=52).contains(&cluster.reviews()), "{}", cluster.reviews());
@@ -191,10 +200,10 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
     for (rules_fault, lost_within) in [(FaultReason::TooLarge, 50), (FaultReason::ServerError, 70)]
     {
         let (mut schedule, mut cluster) = (
-            CheckSchedule::new(NamespaceBuckets::default(), || 0.0),
+            CheckSchedule::new(NamespaceBuckets::default(), MAX_ACCESS_AGE, || 0.0),
             FakeCluster::allowing(&["pods"]),
         );
-        schedule.set_informers(thirty_informers(), &[], Instant::now());
+        schedule.set_informers(&thirty_informers(), &[], Instant::now());
         cluster.run(&mut schedule, Duration::from_secs(30)).await;
         assert_eq!(cluster.reviews(), 0);
         cluster.rules_fault = Some(rules_fault);
@@ -209,20 +218,24 @@ async fn without_an_answered_rules_review_each_informer_gets_its_own_access_revi
         cluster.run(&mut schedule, Duration::from_mins(1)).await;
         assert_eq!(cluster.reviews(), 0, "{rules_fault}");
     }
-    let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.0), FakeCluster::allowing(&[]));
+    let (mut schedule, mut cluster) = (
+        CheckSchedule::new(NamespaceBuckets::default(), MAX_ACCESS_AGE, || 0.0),
+        FakeCluster::allowing(&[]),
+    );
     cluster.rules_fault = Some(FaultReason::TokenRequestDenied);
-    schedule.set_informers(thirty_informers(), &[], Instant::now());
+    schedule.set_informers(&thirty_informers(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(2)).await;
     assert_eq!(cluster.reviews(), 0, "no reviews are sent without a token");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
-    let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), FakeCluster::allowing(&["pods"]));
+    let (mut schedule, mut cluster) = (
+        CheckSchedule::new(NamespaceBuckets::default(), MAX_ACCESS_AGE, || 1.0),
+        FakeCluster::allowing(&["pods"]),
+    );
     let informers = (0..1_000).map(|at| wanted(key(identity(at), "pods", "shop")));
-    schedule.set_informers(informers.collect(), &[], Instant::now());
+    schedule.set_informers(&informers.collect(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(1)).await;
     cluster.kinds.clear();
     cluster.run(&mut schedule, Duration::from_secs(30)).await;
@@ -231,9 +244,11 @@ async fn a_thousand_accounts_detect_lost_access_within_thirty_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_grant_is_detected_within_25_seconds() {
-    let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 1.0), FakeCluster::allowing(&[]));
-    schedule.set_informers(thirty_informers(), &[], Instant::now());
+    let (mut schedule, mut cluster) = (
+        CheckSchedule::new(NamespaceBuckets::default(), MAX_ACCESS_AGE, || 1.0),
+        FakeCluster::allowing(&[]),
+    );
+    schedule.set_informers(&thirty_informers(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(1)).await;
     cluster.kinds = vec!["pods".to_owned()];
     assert_eq!(count_in_state(&schedule, is_refused), 30);
@@ -244,16 +259,16 @@ async fn a_new_grant_is_detected_within_25_seconds() {
 #[tokio::test(start_paused = true)]
 async fn excess_is_what_no_profile_of_the_identity_needs() {
     let (mut schedule, mut cluster) = (
-        CheckSchedule::new(NamespaceBuckets::default(), || 0.0),
+        CheckSchedule::new(NamespaceBuckets::default(), MAX_ACCESS_AGE, || 0.0),
         FakeCluster::allowing(&["pods", "secrets", "cacheprofiles", "nodes"]),
     );
     let pods = wanted(key(Identity::Operator, "pods", "shop"));
     let theirs = wanted(key(identity(0), "secrets", "shop"));
-    let own =
+    let nodes =
         InformerKey { scope: InformerScope::AllNamespaces, ..key(Identity::Operator, "nodes", "") };
-    let unchecked = vec![own];
+    let unchecked = vec![nodes];
     let more = wanted(key(Identity::Operator, "cacheprofiles", "shop"));
-    schedule.set_informers([pods.clone(), theirs, more].into(), &unchecked, Instant::now());
+    schedule.set_informers(&[pods.clone(), theirs, more].into(), &unchecked, Instant::now());
     cluster.run(&mut schedule, Duration::from_secs(5)).await;
     let rules_scope: RulesReviewKey = (Identity::Operator, Some("shop".into()));
     let kinds = |schedule: &CheckSchedule| {
@@ -261,11 +276,11 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
         excess.rules.iter().flat_map(|rule| rule.resources.clone()).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&schedule), ["secrets"], "needs of another identity do not count");
-    schedule.set_informers([pods.clone()].into(), &unchecked, Instant::now());
+    schedule.set_informers(&[pods.clone()].into(), &unchecked, Instant::now());
     assert_eq!(kinds(&schedule), ["cacheprofiles", "secrets"], "no profile needs this resource");
     let known = schedule.excess(&rules_scope).unwrap();
     schedule.set_informers(
-        [pods, wanted(key(identity(1), "pods", "shop"))].into(),
+        &[pods, wanted(key(identity(1), "pods", "shop"))].into(),
         &unchecked,
         Instant::now(),
     );
@@ -277,10 +292,12 @@ async fn excess_is_what_no_profile_of_the_identity_needs() {
 
 #[tokio::test(start_paused = true)]
 async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
-    let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), FakeCluster::allowing(&["pods"]));
+    let (mut schedule, mut cluster) = (
+        CheckSchedule::new(NamespaceBuckets::default(), MAX_ACCESS_AGE, || 0.5),
+        FakeCluster::allowing(&["pods"]),
+    );
     let informers = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
-    schedule.set_informers(informers.collect(), &[], Instant::now());
+    schedule.set_informers(&informers.collect(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(30)).await;
     assert_eq!(count_in_state(&schedule, is_granted), 4);
 
@@ -305,10 +322,12 @@ async fn a_throttled_account_becomes_unverified_and_other_accounts_do_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_blocks_no_informer_and_the_first_check_after_a_long_one_unblocks_it() {
-    let (mut schedule, mut cluster) =
-        (CheckSchedule::new(NamespaceBuckets::default(), || 0.5), FakeCluster::allowing(&["pods"]));
+    let (mut schedule, mut cluster) = (
+        CheckSchedule::new(NamespaceBuckets::default(), MAX_ACCESS_AGE, || 0.5),
+        FakeCluster::allowing(&["pods"]),
+    );
     let informers = (0..4).map(|at| wanted(key(identity(at), "pods", "shop")));
-    schedule.set_informers(informers.collect(), &[], Instant::now());
+    schedule.set_informers(&informers.collect(), &[], Instant::now());
     cluster.run(&mut schedule, Duration::from_mins(5)).await;
     cluster.throttled = (0..4).map(identity).collect();
     cluster.run(&mut schedule, Duration::from_mins(4)).await;

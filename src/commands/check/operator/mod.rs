@@ -2,7 +2,7 @@
 
 use super::super::{
     advice::program,
-    operator_settings::{OperatorSettings, deployments, features, version_of},
+    operator_installation::{OperatorInstallation, deployments, features, version_of},
     profile_source::OperatorArgs,
     report::ReportRow,
     text::{length, place},
@@ -20,11 +20,13 @@ use kubewarm_api::{
 use kubewarm_client::{ApiResponse, fetch_account_policy_enforcement, get, is_permitted};
 use std::fmt::Write as _;
 
-/// Maximum number of access reviews for the operator's permissions. The operator needs about 12 permissions.
+/// Maximum number of access reviews for the operator's permissions. The operator needs about 12
+/// permissions.
 const REVIEWS: usize = 128;
 
-/// Returns rows for the replicas, the leader, the permissions and the admission policy that restricts which
-/// ServiceAccounts authors can name in profiles. `now` is the current time if the API server sends no `Date` header.
+/// Returns rows for the replicas, the leader, the permissions and the admission policy that
+/// restricts which ServiceAccounts authors can name in profiles. `now` is the current time if the
+/// API server sends no `Date` header.
 pub(super) async fn works(
     client: &Client,
     args: &OperatorArgs,
@@ -34,9 +36,9 @@ pub(super) async fn works(
     let (mut findings, settings) = replicas(client, args).await;
     findings.push(leader(client, namespace, now).await);
     match settings {
-        Ok((settings, more)) => {
+        Ok((settings, features)) => {
             let operator = args.operator_namespace.shown();
-            findings.extend(rights(client, &settings, &more, operator).await?);
+            findings.extend(rights(client, &settings, &features, operator).await?);
         }
         Err(reason) => {
             let fault = RequestFault::new(FaultReason::Malformed, reason);
@@ -64,31 +66,36 @@ pub(super) async fn works(
     Ok(findings)
 }
 
-/// Returns a row for each Deployment of the operator, and the operator's settings and features. Without a Deployment the
-/// settings are the defaults. The error is the reason why a setting cannot be read exactly.
+/// Returns a row for each Deployment of the operator, and the operator's settings and features.
+/// Without a Deployment the settings are the defaults. The error is the reason why a setting is
+/// unknown, for instance because a shell sets a flag.
 async fn replicas(
     client: &Client,
     args: &OperatorArgs,
-) -> (Vec<ReportRow>, Result<(OperatorSettings, Vec<OperatorFeature>), String>) {
+) -> (Vec<ReportRow>, Result<(OperatorInstallation, Vec<OperatorFeature>), String>) {
     let namespace = args.operator_namespace.name();
-    let (rows, found) = match deployments(client, namespace).await {
-        Ok(found) if found.is_empty() => {
+    let (rows, deployments) = match deployments(client, namespace).await {
+        Ok(deployments) if deployments.is_empty() => {
             let text = format!(
                 "there is no Deployment with the label app.kubernetes.io/name=kubewarm in namespace \
                  {namespace}; whether its replicas are ready is not known"
             );
-            (vec![ReportRow::note(text)], found)
+            (vec![ReportRow::note(text)], deployments)
         }
-        Ok(found) => (found.iter().map(|one| of_deployment(one, namespace)).collect(), found),
+        Ok(deployments) => (
+            deployments.iter().map(|deployment| of_deployment(deployment, namespace)).collect(),
+            deployments,
+        ),
         Err(fault) => {
             (vec![ReportRow::unseen("whether its replicas are ready", &fault)], Vec::new())
         }
     };
-    let settings = OperatorSettings::of(&found, args).and_then(|settings| {
-        // With `--watch-namespaces`, optional features need no additional permissions: the operator sends access
-        // reviews with the tokens of the read API's clients.
-        let more = if settings.watched.is_empty() { features(&found)? } else { Vec::new() };
-        Ok((settings, more))
+    let settings = OperatorInstallation::of(&deployments, args).and_then(|settings| {
+        // With `--watch-namespaces`, optional features need no additional permissions: the operator
+        // sends access reviews with the tokens of the read API's clients.
+        let features =
+            if settings.watched.is_empty() { features(&deployments)? } else { Vec::new() };
+        Ok((settings, features))
     });
     (rows, settings)
 }
@@ -96,7 +103,7 @@ async fn replicas(
 async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}");
     let look = format!("kubectl -n {namespace} get pods -l app.kubernetes.io/name=kubewarm");
-    let found = get(client, &path).await.and_then(|answer| {
+    let row = get(client, &path).await.and_then(|answer| {
         if answer.status == 404 {
             let text = format!(
                 "no replica has led yet: there is no Lease {LEASE} in namespace {namespace}; if kubewarm \
@@ -107,22 +114,22 @@ async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {
         let lease = answer.json::<Lease>()?;
         Ok(of_lease(&lease, server_time(&answer).unwrap_or(now), look))
     });
-    ReportRow::or_unseen(found, "who leads")
+    ReportRow::or_unseen(row, "who leads")
 }
 
-/// Returns a row for each permission that the operator's roles contain but access reviews deny to the operator's
-/// ServiceAccount. If the ServiceAccount has all permissions, returns one row. `operator` is the operator namespace in
-/// printed commands.
+/// Returns a row for each permission that the operator's roles contain but access reviews deny to
+/// the operator's ServiceAccount. If the ServiceAccount has all permissions, returns one row.
+/// `operator` is the operator namespace in printed commands.
 async fn rights(
     client: &Client,
-    settings: &OperatorSettings,
-    more: &[OperatorFeature],
+    settings: &OperatorInstallation,
+    features: &[OperatorFeature],
     operator: &str,
 ) -> Result<Vec<ReportRow>, manifests::ManifestError> {
-    let OperatorSettings { namespace, watched, .. } = settings;
+    let OperatorInstallation { namespace, watched, .. } = settings;
     let subject = settings.subject();
     let (mut missing, mut allowed) = (Vec::new(), 0_usize);
-    for needed in needed(namespace, watched, more)?.into_iter().take(REVIEWS) {
+    for needed in needed(namespace, watched, features)?.into_iter().take(REVIEWS) {
         let Some(attributes) = attributes(&needed) else { continue };
         match is_permitted(client, &subject, attributes).await {
             Ok(true) => allowed += 1,
@@ -140,8 +147,8 @@ async fn rights(
     if !watched.is_empty() {
         let _infallible = write!(grant, " --watch-namespaces {}", watched.join(","));
     }
-    for more in more {
-        grant.push_str(match more {
+    for feature in features {
+        grant.push_str(match feature {
             OperatorFeature::MetricsAuth => " --metrics-auth",
             OperatorFeature::ReadApi => " --read-api",
         });
@@ -153,16 +160,17 @@ async fn rights(
 fn needed(
     namespace: &str,
     watched: &[String],
-    more: &[OperatorFeature],
+    features: &[OperatorFeature],
 ) -> Result<Vec<Grant>, manifests::ManifestError> {
-    let text = manifests::render_operator(namespace, watched, more)?;
-    // Documents that do not parse are neither roles nor bindings, but a Namespace or a ServiceAccount.
+    let text = manifests::render_operator(namespace, watched, features)?;
+    // Documents that do not parse are neither roles nor bindings, but a Namespace or a
+    // ServiceAccount.
     let roles = text.split("---\n").filter_map(|text| RbacObject::parse(text).ok());
     Ok(list_grants(&roles.flatten().collect::<Vec<_>>()).into_keys().collect())
 }
 
-/// Returns the attributes of an access review for `grant`. Returns `None` if the grant is for a URL path or a role,
-/// not for a resource.
+/// Returns the attributes of an access review for `grant`. Returns `None` for a URL path or a role,
+/// because `rights` reviews only permissions on resources.
 fn attributes(grant: &Grant) -> Option<ResourceAttributes> {
     let GrantResource::Resource { group, resource, name } = &grant.object else { return None };
     let (resource, subresource) = match resource.split_once('/') {
@@ -193,11 +201,11 @@ fn of_lack(subject: &Subject, lacked: &Grant, grant: &str) -> ReportRow {
         }
     };
     let place = place(lacked.namespace.as_deref());
-    let found = format!("{subject} may not {} {what} in {place}", lacked.verb);
-    // The operator also works without permissions on admission policies. It reads admission policies only to report
-    // whether one restricts the ServiceAccounts in profiles.
+    let text = format!("{subject} may not {} {what} in {place}", lacked.verb);
+    // The operator also works without permissions on admission policies. It reads admission
+    // policies only to report whether one restricts the ServiceAccounts in profiles.
     let is_needed = group != "admissionregistration.k8s.io";
-    let row = if is_needed { ReportRow::bad(found) } else { ReportRow::note(found) };
+    let row = if is_needed { ReportRow::bad(text) } else { ReportRow::note(text) };
     row.next(format!("{grant} | kubectl apply -f -"))
 }
 
@@ -230,7 +238,8 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
         return ReportRow::bad("no replica leads: the last leader released the Lease").next(look);
     };
-    // The Lease's `holderIdentity` is the pod's name, `_` and a number that distinguishes restarts of the pod.
+    // The Lease's `holderIdentity` is the pod's name, `_` and a number that distinguishes restarts
+    // of the pod.
     let holder = holder.rsplit_once('_').map_or(&*holder, |(pod, _)| pod);
     let renewed = spec.renew_time.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let age = now.duration_since(renewed).max(SignedDuration::ZERO);
@@ -245,8 +254,8 @@ fn of_lease(lease: &Lease, now: Timestamp, look: String) -> ReportRow {
     ReportRow::good(format!("{holder} leads, and renewed the Lease {ago} ago"))
 }
 
-/// Returns the time in the `Date` header of the response. The clock of the user's machine can differ from the API
-/// server's clock.
+/// Returns the time in the `Date` header of the response. The clock of the user's machine can
+/// differ from the API server's clock.
 fn server_time(answer: &ApiResponse) -> Option<Timestamp> {
     let text = answer.headers.get(DATE)?.to_str().ok()?;
     httpdate::parse_http_date(text).ok()?.try_into().ok()

@@ -22,8 +22,8 @@ fn an_expired_lease_has_no_leader() {
     assert_eq!(mark(&lease("a", "2026-03-01T11:59:44Z")), RowMark::Bad);
     assert_eq!(mark(&lease("", "2026-03-01T11:59:59Z")), RowMark::Bad);
     assert_eq!(mark(&Lease::default()), RowMark::Bad);
-    // The replica's clock is ahead of the API server's clock. The lease was therefore renewed 9 s
-    // in the future.
+    // The clock of the replica that renews the lease is ahead of the API server's clock, so the
+    // lease seems to be renewed 9 s in the future.
     assert_eq!(mark(&lease("a", "2026-03-01T12:00:09Z")), RowMark::Good);
 }
 
@@ -37,31 +37,31 @@ fn the_time_comes_from_the_api_server() {
 
 #[test]
 fn each_permission_of_the_operator_is_reviewed() {
-    let line = |one: &ResourceAttributes| {
+    let line = |attributes: &ResourceAttributes| {
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
         format!(
             "{} {}/{} {} in {}",
-            text(&one.verb),
-            text(&one.resource),
-            text(&one.subresource),
-            text(&one.name),
-            text(&one.namespace)
+            text(&attributes.verb),
+            text(&attributes.resource),
+            text(&attributes.subresource),
+            text(&attributes.name),
+            text(&attributes.namespace)
         )
     };
-    let of = |watched: &[String], more: &[OperatorFeature]| -> Vec<String> {
-        let needed = needed("ops", watched, more).unwrap();
-        needed.iter().map(|one| line(&attributes(one).unwrap())).collect()
+    let permissions = |watched: &[String], features: &[OperatorFeature]| -> Vec<String> {
+        let needed = needed("ops", watched, features).unwrap();
+        needed.iter().map(|grant| line(&attributes(grant).unwrap())).collect()
     };
-    let all = of(&[], &[]);
+    let all = permissions(&[], &[]);
     assert!(all.contains(&"patch cacheprofiles/status  in ".to_owned()), "{all:?}");
     assert!(all.contains(&"get leases/ kubewarm in ops".to_owned()), "{all:?}");
     let review = "create tokenreviews/  in ".to_owned();
     assert!(!all.contains(&review), "{all:?}");
-    for more in [OperatorFeature::ReadApi, OperatorFeature::MetricsAuth] {
-        let more = of(&[], &[more]);
-        assert!(more.contains(&review), "{more:?}");
+    for feature in [OperatorFeature::ReadApi, OperatorFeature::MetricsAuth] {
+        let lines = permissions(&[], &[feature]);
+        assert!(lines.contains(&review), "{lines:?}");
     }
-    let some = of(&["shop".to_owned()], &[]);
+    let some = permissions(&["shop".to_owned()], &[]);
     assert!(some.contains(&"list cacheprofiles/  in shop".to_owned()), "{some:?}");
     assert!(!some.iter().any(|line| line.ends_with(" in ")), "{some:?}");
 }
@@ -79,15 +79,15 @@ fn a_missing_optional_permission_is_only_a_remark() {
         };
         of_lack(&subject, &lacked, "kubewarm rbac --operator")
     };
-    let found = row("events.k8s.io", "events");
+    let events = row("events.k8s.io", "events");
     assert_eq!(
-        (found.mark, &*found.text()),
+        (events.mark, &*events.text()),
         (
             RowMark::Bad,
             "system:serviceaccount:ops:kubewarm may not get events.events.k8s.io in the whole cluster"
         )
     );
-    assert_eq!(found.next, ["kubewarm rbac --operator | kubectl apply -f -"]);
+    assert_eq!(events.next, ["kubewarm rbac --operator | kubectl apply -f -"]);
     assert_eq!(row("admissionregistration.k8s.io", "x").mark, RowMark::Note);
 }
 

@@ -1,5 +1,5 @@
-// kubecp is etcd, kube-apiserver and kube-controller-manager in one binary; the first argument chooses.
-// Each still runs as a process of its own, so that tests can kill, freeze and restart it alone.
+// kubecp is etcd and kube-apiserver in one binary; the first argument chooses. Each still runs as a process of
+// its own, so that tests can kill, freeze and restart it alone.
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	kcm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 )
 
 func main() {
@@ -27,14 +26,12 @@ func main() {
 		etcdmain.Main(os.Args)
 	case "kube-apiserver":
 		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
-	case "kube-controller-manager":
-		os.Exit(cli.Run(kcm.NewControllerManagerCommand()))
 	default:
 		usage(fmt.Sprintf("unknown component %q", component))
 	}
 }
 
 func usage(problem string) {
-	fmt.Fprintf(os.Stderr, "kubecp: %s; want etcd, kube-apiserver or kube-controller-manager, then its flags\n", problem)
+	fmt.Fprintf(os.Stderr, "kubecp: %s; want etcd or kube-apiserver, then its flags\n", problem)
 	os.Exit(2)
 }

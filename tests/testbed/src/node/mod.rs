@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::module::Module;
 use crate::process::{Probe, Process, Recipe, run};
+use crate::program::{KUBERNETES_VERSION, linker_flags};
 use crate::prometheus::Prometheus;
-use crate::tools::{KUBERNETES_VERSION, linker_flags};
 
 pub(crate) use namespaces::Entrance;
 pub(crate) use settings::ADDRESS;
@@ -45,11 +45,11 @@ const INSTALLED: [(&str, &str); 5] = [
     ("ip", "install Debian's package iproute2"),
 ];
 
-/// A control plane with one node: containerd, kubelet, kube-proxy and kube-scheduler. All run in their own
-/// Linux namespaces, so that their ports, mounts and processes are separate from the host. They end when
-/// this value is dropped.
-// Fields are dropped in this order: the processes end with the namespaces; the control plane removes the
-// folder and the cgroups.
+/// A control plane with one node: containerd, kubelet, kube-proxy and kube-scheduler. All run in
+/// their own Linux namespaces, so that their ports, mounts and processes are separate from the
+/// host. They end when this value is dropped.
+// The order of the fields is the order in which they are dropped: the processes end with the
+// namespaces, then the control plane removes the folder and the cgroups.
 pub struct Node {
     _namespaces: Namespaces,
     _processes: Vec<Process>,
@@ -70,8 +70,8 @@ impl Node {
     /// When a program is missing, cannot be built or does not start.
     ///
     /// # Cost
-    /// About 10 s and 600 MB of memory. The first build takes 3 minutes on two cores after the control
-    /// plane's, and 120 MB in the cache.
+    /// About 10 s and 600 MB of memory. The first build takes 3 minutes on two cores after the
+    /// control plane's, and 120 MB in the cache.
     pub fn start() -> Result<Self> {
         check_installed()?;
         let programs = Module {
@@ -83,7 +83,7 @@ impl Node {
         }
         .locate_or_build()?;
 
-        // Only the audit log shows which pod sent a request.
+        // The node needs an audit log, because only the audit log shows which pod sent a request.
         let builder = ControlPlane::builder().with_controller_manager().with_audit_log();
         let home = builder.home()?;
         let layout = home.layout.clone();
@@ -109,7 +109,8 @@ impl Node {
         ctr(&self.entrance, &["images", "import"], archive).map(drop)
     }
 
-    /// The same command on the node's network; for instance Helm.
+    /// The same command, but on the node's network. For instance, Helm needs this to reach the API
+    /// server.
     #[must_use]
     pub fn command(&self, command: &Command) -> Command {
         let mut entering = self.entrance.network_command(command.get_program());
@@ -191,7 +192,7 @@ fn start(
         entrance.command("containerd").arg("--config").arg(files.containerd),
         Box::new(move || ctr(&at, &["version"], "").is_ok()),
     )?;
-    // Imported before the kubelet starts, because the kubelet needs this image first.
+    // This image is imported before the kubelet starts, because the kubelet needs it for each pod.
     let pause = pause::pack(&programs.join("pause"), &layout.root().join("node"))?;
     ctr(entrance, &["images", "import"], &pause)?;
 
@@ -224,7 +225,8 @@ fn ctr(entrance: &Entrance, action: &[&str], object: impl AsRef<OsStr>) -> Resul
     run(entrance.command("ctr").args(["--namespace", "k8s.io"]).args(action).args(object))
 }
 
-/// Further arguments of the API server: it needs them to have nodes, and pods need them to reach it.
+/// Further arguments of the API server, which it needs to have nodes, and which pods need to reach
+/// it.
 fn apiserver(layout: &Layout) -> Vec<OsString> {
     vec![
         "--bind-address=0.0.0.0".into(),
@@ -232,7 +234,7 @@ fn apiserver(layout: &Layout) -> Vec<OsString> {
         "--endpoint-reconciler-type=lease".into(),
         "--authorization-mode=Node".into(),
         "--enable-admission-plugins=NodeRestriction".into(),
-        // Needed for logs and port-forwards of pods.
+        // The API server needs a client certificate to get logs and port-forwards from the kubelet.
         flag("--kubelet-client-certificate", layout.pki("admin.crt")),
         flag("--kubelet-client-key", layout.pki("admin.key")),
         "--kubelet-preferred-address-types=InternalIP".into(),
@@ -241,7 +243,7 @@ fn apiserver(layout: &Layout) -> Vec<OsString> {
 
 fn check_installed() -> Result<()> {
     for (program, remedy) in INSTALLED {
-        // An installed program may still reject its argument.
+        // The program is installed if it starts, even if it rejects this argument.
         Command::new(program)
             .arg("--version")
             .output()

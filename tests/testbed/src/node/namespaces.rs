@@ -17,8 +17,8 @@ const SCRIPT: &str = include_str!("namespaces.sh");
 /// The last line that the script prints.
 const FIT: &str = "fit\n";
 
-/// Namespaces for network, mounts, processes, host name and IPC. They end, with all their processes, when
-/// this value is dropped.
+/// Namespaces for network, mounts, processes, host name and IPC. They end, with all their
+/// processes, when this value is dropped.
 pub(crate) struct Namespaces {
     process: Process,
 }
@@ -45,7 +45,7 @@ impl Namespaces {
         Ok(Self { process })
     }
 
-    /// Returns a way into the namespaces. It works as long as they exist.
+    /// Returns a way to run programs in these namespaces. It works as long as the namespaces exist.
     pub(crate) fn entrance(&self) -> Result<Entrance> {
         let unshare = self.process.id().unwrap_or_default();
         let children = format!("/proc/{unshare}/task/{unshare}/children");
@@ -54,10 +54,10 @@ impl Namespaces {
     }
 }
 
-/// A way into the namespaces.
+/// A way to run programs in the namespaces of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Entrance {
-    /// The process id of their first process.
+    /// The process id of the namespaces' first process, by which `nsenter` finds them.
     first: String,
 }
 
@@ -67,7 +67,7 @@ impl Entrance {
         self.enter(&["--net", "--mount", "--pid", "--uts", "--ipc"], program)
     }
 
-    /// A command that runs `program` of the host on the node's network. It sees the host's files and
+    /// A command that runs `program` on the node's network, but with the host's files and
     /// processes.
     pub(crate) fn network_command(&self, program: impl AsRef<OsStr>) -> Command {
         self.enter(&["--net"], program)
@@ -83,7 +83,8 @@ impl Entrance {
     pub(crate) fn on_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let path = format!("/proc/{}/ns/net", self.first);
         let namespace = File::open(&path).action(|| format!("open {path}"))?;
-        // The thread that changes its namespace ends afterwards; the other threads keep theirs.
+        // Only this thread changes its network namespace. It ends afterwards, and the other threads
+        // of this process keep theirs.
         let done = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))

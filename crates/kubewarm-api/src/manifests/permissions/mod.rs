@@ -2,7 +2,7 @@
 //! `kubectl apply`.
 
 #[cfg(test)]
-mod hostile;
+mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +16,8 @@ use crate::{
     v1alpha1::{AccessStatus, NamespaceRules},
 };
 
-/// Largest total length of the manifests in a profile's status, in bytes. Every client that lists
-/// profiles receives these manifests.
+/// Largest total length, in bytes, of the RBAC manifests in a profile's status. Every client that
+/// lists profiles receives these manifests.
 const MAX_MANIFESTS: usize = 64 << 10;
 
 /// YAML comment at the top of `manifestsElevated`, if kubewarm reads with the operator's identity.
@@ -59,9 +59,9 @@ pub struct ProfilePermissions {
     pub manifests_elevated: Option<String>,
 }
 
-/// Whether the permissions of an informer belong to the manifest `manifestsElevated`: permissions
-/// for secrets, or permissions of a ServiceAccount outside its own namespace.
-#[must_use]
+/// Whether the permissions of an informer belong to the manifest `manifestsElevated`, because they
+/// need a closer look before you grant them. These are permissions for secrets, and permissions of
+/// a ServiceAccount outside its own namespace.
 pub fn is_elevated(informer: &InformerKey) -> bool {
     let away = match &informer.identity {
         Identity::Operator => false,
@@ -88,22 +88,22 @@ impl ProfilePermissions {
     }
 
     /// Collects the permissions that the targets in `profile` need, without access to a cluster.
-    /// Does not check whether a cluster serves the targets' resources. If `found` does not contain
-    /// a namespace selector, the manifests have no RoleBindings for this selector.
+    /// Does not check whether a cluster serves the targets' resources. If `matches` does not
+    /// contain a namespace selector, the manifests have no RoleBindings for this selector.
     ///
-    /// If the cluster serves all resources and `found` contains all namespace selectors, the result
-    /// is equal to the result of [`ProfilePermissions::for_informers`].
+    /// If the cluster serves all resources and `matches` contains all namespace selectors, the
+    /// result is equal to the result of [`ProfilePermissions::for_informers`].
     ///
     /// # Errors
     ///
     /// [`ManifestError::NameTooLong`] if the name of a role would exceed 253 bytes.
     pub fn of_profile(
         profile: &ValidatedProfile,
-        found: &NamespacesBySelector,
+        matches: &NamespacesBySelector,
         operator: &Subject,
         watched: &WatchedNamespaces,
     ) -> Result<Self, ManifestError> {
-        Self::of(&RequiredPermissions::of_profile(profile, found, watched), operator)
+        Self::of(&RequiredPermissions::of_profile(profile, matches, watched), operator)
     }
 
     fn of(needs: &RequiredPermissions, operator: &Subject) -> Result<Self, ManifestError> {
@@ -118,15 +118,14 @@ impl ProfilePermissions {
     }
 
     /// Joins `manifests` and `manifests_elevated` to one YAML text, as `kubewarm rbac` prints it.
-    #[must_use]
     pub fn to_yaml(&self) -> String {
         let texts = [self.manifests.as_deref(), self.manifests_elevated.as_deref()];
         texts.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
     /// Returns the fields `subject`, `manifests` and `manifestsElevated` of a profile's
-    /// `status.access`. Both manifests are absent if their total length exceeds 64 KiB.
-    #[must_use]
+    /// `status.access`. Both manifests are absent if their total length exceeds 64 KiB, the maximum
+    /// for a status.
     pub fn status(&self) -> AccessStatus {
         let texts = [&self.manifests, &self.manifests_elevated];
         let fits = texts.into_iter().flatten().map(String::len).sum::<usize>() <= MAX_MANIFESTS;

@@ -36,9 +36,9 @@ fn profile(spec: &str) -> ValidatedProfile {
     ValidatedProfile::parse(&profile).unwrap()
 }
 
-fn informer(of: &GroupResource, scope: InformerScope, identity: &Identity) -> InformerKey {
+fn informer(resource: &GroupResource, scope: InformerScope, identity: &Identity) -> InformerKey {
     InformerKey {
-        resource: Resource::new(of.clone(), "v1").unwrap(),
+        resource: Resource::new(resource.clone(), "v1").unwrap(),
         scope,
         labels: crate::model::LabelSelector::default(),
         fields: crate::model::FieldSelector::default(),
@@ -50,28 +50,30 @@ fn informer(of: &GroupResource, scope: InformerScope, identity: &Identity) -> In
 }
 
 /// Looks up the resources and namespaces of a profile as the controller does. Each namespace
-/// selector of the profile matches the namespaces `found`.
-pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> ResolvedProfile {
+/// selector of the profile matches the `namespaces`.
+pub(super) fn declared(profile: &ValidatedProfile, namespaces: &[&str]) -> ResolvedProfile {
     let within = |name: &str| InformerScope::Namespace(name.into());
     let identity = profile.identity();
     let spec = |target: &ValidatedTarget, scope| {
         let fields = target.fields.clone();
-        let key = InformerKey { fields, ..informer(&target.of, scope, &identity) };
+        let key = InformerKey { fields, ..informer(&target.resource, scope, &identity) };
         InformerSpec::new(key, profile.profile.clone())
     };
     let targets = profile.targets.iter().map(|target| {
         let informer_scopes: Vec<_> = match &target.scope {
             TargetScope::OwnNamespace => vec![within("shop")],
             TargetScope::Namespaces(names) => names.iter().map(|name| within(name)).collect(),
-            TargetScope::NamespaceSelector(_) => found.iter().map(|name| within(name)).collect(),
+            TargetScope::NamespaceSelector(_) => {
+                namespaces.iter().map(|name| within(name)).collect()
+            }
             TargetScope::AllNamespaces => vec![InformerScope::AllNamespaces],
             TargetScope::Cluster => vec![InformerScope::Cluster],
         };
         let namespaces = if let TargetScope::NamespaceSelector(labels) = &target.scope {
-            let of = GroupResource::new("", "namespaces").unwrap();
+            let resource = GroupResource::new("", "namespaces").unwrap();
             let key = InformerKey {
                 labels: labels.clone(),
-                ..informer(&of, InformerScope::Cluster, &identity)
+                ..informer(&resource, InformerScope::Cluster, &identity)
             };
             Some(InformerSpec::new(key, profile.profile.clone()))
         } else {
@@ -80,7 +82,7 @@ pub(super) fn declared(profile: &ValidatedProfile, found: &[&str]) -> ResolvedPr
         ResolvedTarget {
             name: Arc::clone(&target.name),
             requirement: TargetRequirement::Required,
-            declared_as: target.of.to_string().into(),
+            declared_as: target.resource.to_string().into(),
             resolved: None,
             informers: informer_scopes.into_iter().map(|scope| spec(target, scope)).collect(),
             namespaces,
@@ -208,10 +210,10 @@ fn a_target_that_selects_one_name_needs_a_rule_for_that_name_only() {
         let all = parse(&access.to_yaml());
         let rules = all.iter().filter_map(|document| document["rules"].as_array()).flatten();
         let read = |resource: &str| {
-            let mut of = rules.clone().filter(|rule| rule["resources"][0] == *resource);
-            let found = of.next().unwrap()["resourceNames"].clone();
-            assert!(of.next().is_none(), "{all:#?}");
-            found
+            let mut matching = rules.clone().filter(|rule| rule["resources"][0] == *resource);
+            let names = matching.next().unwrap()["resourceNames"].clone();
+            assert!(matching.next().is_none(), "{all:#?}");
+            names
         };
         assert_eq!(read("secrets"), serde_json::json!(["tls"]));
         assert_eq!(read("configmaps"), serde_json::json!(["web"]));
@@ -228,18 +230,20 @@ fn named_namespaces_need_no_cluster_role_in_namespaced_mode() {
       scope: {type: Namespaces, namespaces: [shop, east]}";
     for who in ["", "\n    serviceAccountName: reader"] {
         let profile = profile(&format!("{who}{spec}"));
-        let of = |lookup| {
+        let permissions = |lookup| {
             ProfilePermissions::of_profile(&profile, &[].into(), &account(), lookup).unwrap()
         };
         let some = WatchedNamespaces::Namespaces(BTreeSet::new());
-        let left = of(&some);
+        let left = permissions(&some);
         let live = ProfilePermissions::for_informers(
             &declared(&profile, &[]),
             &account(),
             &WatchedNamespaces::Namespaces(BTreeSet::new()),
         );
         assert_eq!(live.unwrap(), left);
-        assert!(of(&WatchedNamespaces::Everywhere).to_yaml().contains("kind: ClusterRole\n"));
+        assert!(
+            permissions(&WatchedNamespaces::Everywhere).to_yaml().contains("kind: ClusterRole\n")
+        );
         assert!(!left.to_yaml().contains("ClusterRole"), "{}", left.to_yaml());
         let namespaces: Vec<_> = left.roles.iter().map(|role| role.namespace.as_str()).collect();
         assert_eq!(namespaces, ["east", "shop"]);
@@ -313,17 +317,22 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
     )
     .unwrap();
     let role = "ClusterRole /kubewarm:shop:web:target:web";
-    let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web", role];
+    let roles = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web", role];
     let bindings = ["a", "b"].map(|n| format!("RoleBinding {n}/kubewarm:shop:web:target:web"));
-    let expected: Vec<_> = own.map(str::to_owned).into_iter().chain(bindings).collect();
+    let expected: Vec<_> = roles.map(str::to_owned).into_iter().chain(bindings).collect();
     let TargetScope::NamespaceSelector(selector) = &profile.targets[0].scope else {
         panic!("no selector");
     };
     let with = |names: &[&str]| {
         let names = names.iter().map(|name| Arc::from(*name)).collect();
-        let found = [(selector.clone(), names)].into();
-        ProfilePermissions::of_profile(&profile, &found, &account(), &WatchedNamespaces::Everywhere)
-            .unwrap()
+        let namespaces = [(selector.clone(), names)].into();
+        ProfilePermissions::of_profile(
+            &profile,
+            &namespaces,
+            &account(),
+            &WatchedNamespaces::Everywhere,
+        )
+        .unwrap()
     };
     assert_eq!(with(&["b", "a"]), live, "with equal namespaces, of_profile equals for_informers");
     assert_eq!(index(&live.manifests.unwrap()), expected);
@@ -336,7 +345,7 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
         text.starts_with("# Only the cluster knows which namespaces a selector matches"),
         "{text}"
     );
-    assert_eq!(index(&text), own);
+    assert_eq!(index(&text), roles);
 
     let nothing = ProfilePermissions::for_informers(
         &declared(&profile, &[]),
@@ -345,8 +354,8 @@ fn a_selector_needs_one_cluster_role_and_one_binding_per_namespace() {
     )
     .unwrap();
     assert_eq!(with(&[]), nothing);
-    let own = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web"];
-    assert_eq!(index(&nothing.manifests.unwrap()), own);
+    let roles = ["ClusterRole /kubewarm:shop:web", "ClusterRoleBinding /kubewarm:shop:web"];
+    assert_eq!(index(&nothing.manifests.unwrap()), roles);
 }
 
 #[test]
@@ -379,10 +388,10 @@ proptest! {
             1 => Subject::Group(a.into()),
             _ => Subject::ServiceAccount { namespace: a.into(), name: b.into() },
         };
-        let of = |resource| GroupResource::new("", resource).unwrap();
+        let core = |resource| GroupResource::new("", resource).unwrap();
         let mut kinds = ResourceSet::default();
-        kinds.insert(&of("pods"), None);
-        kinds.insert(&of("secrets"), Some(b).filter(|name| !name.is_empty()));
+        kinds.insert(&core("pods"), None);
+        kinds.insert(&core("secrets"), Some(b).filter(|name| !name.is_empty()));
         let needs = RequiredPermissions {
             profile: ProfileRef { namespace: c.into(), name: d.into() },
             account: is_account.then(|| b.into()),
@@ -398,7 +407,7 @@ proptest! {
         };
         for tier in [PrivilegeLevel::Plain, PrivilegeLevel::Elevated] {
             let Ok(all) = documents(&needs, &subject, tier) else { continue };
-            let all: Vec<_> = all.iter().map(|one| serde_json::to_value(one).unwrap()).collect();
+            let all: Vec<_> = all.iter().map(|document| serde_json::to_value(document).unwrap()).collect();
             let text = text(&needs, &subject, tier).unwrap().unwrap();
             // kubectl splits the text at lines that begin with `---`, before a YAML parser reads
             // it. So a string in the manifests must not contain such a line.

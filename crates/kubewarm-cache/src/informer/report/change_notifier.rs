@@ -11,7 +11,6 @@ pub struct ChangeNotifier(watch::Sender<()>);
 impl ChangeNotifier {
     /// Returns a receiver that wakes when the state of any informer changes. One wake-up can stand
     /// for several changes.
-    #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.0.subscribe()
     }

@@ -136,9 +136,9 @@ mod tests {
         let mut window = LatencyWindow::default();
         (0..98).for_each(|_| window.record(now, millis(1)));
         (0..2).for_each(|_| window.record(now, millis(900)));
-        let found = window.quantiles(now).unwrap();
-        assert!(found.p50 >= millis(1) && found.p50 < millis(2), "{found:?}");
-        assert_eq!(found.p99, millis(900));
+        let quantiles = window.quantiles(now).unwrap();
+        assert!(quantiles.p50 >= millis(1) && quantiles.p50 < millis(2), "{quantiles:?}");
+        assert_eq!(quantiles.p99, millis(900));
     }
 
     #[test]
@@ -149,8 +149,8 @@ mod tests {
         assert!(window.quantiles(start + Duration::from_secs(299)).is_some());
         assert_eq!(window.quantiles(start + Duration::from_mins(5)), None);
         window.record(start + Duration::from_secs(301), millis(2));
-        let found = window.quantiles(start + Duration::from_secs(301)).unwrap();
-        assert_eq!(found.p99, millis(2));
+        let quantiles = window.quantiles(start + Duration::from_secs(301)).unwrap();
+        assert_eq!(quantiles.p99, millis(2));
     }
 
     #[test]
@@ -182,12 +182,12 @@ mod tests {
                 window.record(now, Duration::from_micros(u64::from(value)));
             }
             micros.sort_unstable();
-            let found = window.quantiles(now).unwrap();
-            for (rank, found) in [(50, found.p50), (99, found.p99)] {
+            let quantiles = window.quantiles(now).unwrap();
+            for (rank, quantile) in [(50, quantiles.p50), (99, quantiles.p99)] {
                 let at = (micros.len() * rank).div_ceil(100) - 1;
                 let truth = u128::from(micros[at]);
-                prop_assert!(found.as_micros() >= truth);
-                prop_assert!(found.as_micros() * 100 <= truth * 143, "{} for {truth}", found.as_micros());
+                prop_assert!(quantile.as_micros() >= truth);
+                prop_assert!(quantile.as_micros() * 100 <= truth * 143, "{} for {truth}", quantile.as_micros());
             }
         }
     }

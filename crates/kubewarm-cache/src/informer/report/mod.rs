@@ -1,16 +1,19 @@
 //! The report of an informer's state, for statuses, metrics and `/debug/informers`.
 
-pub(super) mod access_gate;
 pub(super) mod change_notifier;
 pub(super) mod latency_window;
 pub(super) mod metrics;
+pub(super) mod new_results;
+pub(super) mod own_requests;
 pub(super) mod pending_proofs;
+pub(super) mod permission_record;
+pub(super) mod permission_state;
 pub(super) mod status;
 
 use crate::store::StoreUsage;
 use jiff::Timestamp;
-use kubewarm_api::model::{AccessLossPolicy, FaultReason, ResourceVersion, Verb};
-use serde::{Deserialize, Serialize, Serializer};
+use kubewarm_api::model::{AccessLossPolicy, FaultReason, FieldPath, ResourceVersion, Verb};
+use serde::{Serialize, Serializer};
 use std::{fmt::Display, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -26,8 +29,8 @@ pub enum InformerPhase {
     /// Synced; the watch is open.
     Watching,
     /// Synced; the watch is open, but kubewarm has not confirmed the store within the profile's
-    /// `maxStalenessSeconds`. The informer opens second, short watches, which show whether its own watch
-    /// is dead.
+    /// `maxStalenessSeconds`. The informer opens second, short watches, which show whether its own
+    /// watch is dead.
     Silent,
     /// Synced; the last watch ended, and the informer opens the next watch.
     Reconnecting,
@@ -131,7 +134,6 @@ pub enum RelistReason {
 
 impl RelistReason {
     /// The value of `lastRelist.reason` in a profile's status.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gone => "Gone",
@@ -146,15 +148,6 @@ impl RelistReason {
             Self::Readmitted => "Readmitted",
         }
     }
-}
-
-/// A loss of access that blocks an informer's store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AccessLoss {
-    /// When kubewarm detected the loss of access, on the monotonic clock.
-    pub at: Instant,
-    /// When kubewarm detected the loss of access, on the wall clock.
-    pub time: Timestamp,
 }
 
 /// The last completed relist of an informer.
@@ -173,8 +166,8 @@ pub struct RelistReport {
     pub deleted_objects: u64,
 }
 
-/// An object that kubewarm could not decode, so the store does not contain it. Lists and watches that would contain
-/// this object fail.
+/// An object that kubewarm could not decode, so the store does not contain it. Lists and watches
+/// that would contain this object fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UndecodableObject {
     /// `namespace/name` of the undecodable object, or [`UndecodableObject::UNNAMED`].
@@ -204,10 +197,14 @@ pub struct LatencyQuantiles {
 #[serde(rename_all = "camelCase")]
 pub struct InformerReport {
     /// Number of objects and bytes in the store.
-    /// [`InformerReports::get_summary`](super::InformerReports::get_summary) sets both numbers to
+    /// [`InformerHandles::get_summary`](super::InformerHandles::get_summary) sets both numbers to
     /// 0.
     #[serde(flatten)]
     pub usage: StoreUsage,
+    /// Field paths of the store's indexes at which no object has a value. `get_summary` leaves this
+    /// list empty.
+    #[serde(skip)]
+    pub paths_without_values: Vec<FieldPath>,
     /// What the informer does at present.
     #[serde(rename = "state")]
     pub phase: InformerPhase,
@@ -218,31 +215,32 @@ pub struct InformerReport {
     /// When the last list completed. `None` while the store has no complete list.
     #[serde(rename = "syncedTime")]
     pub synced_at: Option<Timestamp>,
-    /// The loss of access that blocks the store; `None` if the store is not blocked. Only clients
-    /// of profiles with `onAccessLost: ServeStale` can read a blocked store.
+    /// When the loss of access began that blocks the store; `None` if the store is not blocked.
+    /// Only clients of profiles with `onAccessLost: ServeStale` can read a blocked store.
     #[serde(rename = "accessLostTime")]
-    pub lost: Option<AccessLoss>,
+    pub lost_at: Option<Timestamp>,
     /// Number of times that the informer has lost access.
     pub losses: u64,
     /// The informer's last failed request. A successful request clears this field, but the start of
     /// the next attempt does not.
     #[serde(rename = "lastError")]
     pub fault: Option<InformerFault>,
-    /// The newest resource version that a list, an event or a bookmark delivered.
+    /// The version that the store has reached, by a list, an event or a bookmark.
     #[serde(rename = "resourceVersion")]
     pub version: Option<ResourceVersion>,
     /// Why the informer reads the resource as JSON although it is a built-in kind: kubewarm cannot
     /// read an object in protobuf. `None` usually.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub json_fallback: Option<Box<str>>,
-    /// The store contains every change made before this time, on the monotonic clock. It is the time at
-    /// which kubewarm sent a consistent list whose version the store has reached (ADR 28).
+    /// The store contains every change made before this time, on the monotonic clock. It is the
+    /// time at which kubewarm sent a consistent list whose version the store has reached (ADR 28).
     #[serde(skip)]
     pub current_at: Option<Instant>,
     /// When the store was last confirmed to contain every earlier change, on the wall clock.
     #[serde(rename = "lastProgressTime")]
     pub current_time: Option<Timestamp>,
-    /// When a client last read the store, on the monotonic clock. `None` if no client has read it.
+    /// When a client last requested to read the store, on the monotonic clock. `None` if no client
+    /// has.
     #[serde(skip)]
     pub read_at: Option<Instant>,
     /// When the last event arrived.
@@ -251,8 +249,9 @@ pub struct InformerReport {
     /// When the last bookmark arrived.
     #[serde(rename = "lastBookmarkTime")]
     pub bookmark_time: Option<Timestamp>,
-    /// Whether the API server sends no bookmarks for the kind, because it does not serve the kind from its
-    /// watch cache: the last probe (a second, short watch) received none, and no bookmark arrived since.
+    /// Whether the API server sends no bookmarks for the kind, because it does not serve the kind
+    /// from its watch cache: the last probe (a second, short watch) received none, and no bookmark
+    /// arrived since.
     pub lacks_bookmarks: bool,
     /// Number of objects received so far in the current list.
     pub listed: u64,
@@ -264,9 +263,10 @@ pub struct InformerReport {
     pub is_counting: bool,
     /// The last completed relist.
     pub last_relist: Option<RelistReport>,
-    /// At most 17 objects that kubewarm could not decode. kubewarm removes an object from this
-    /// field when the object is deleted or a later version decodes. If there are more than 16
-    /// objects, the last one has no name. Only a relist removes an object without a name.
+    /// At most 17 objects that kubewarm could not decode, so that the report stays small. kubewarm
+    /// removes an object from this field when the object is deleted or a later version decodes. If
+    /// there are more than 16 objects, the last one has no name. Only a relist removes an object
+    /// without a name.
     #[serde(serialize_with = "each")]
     pub undecodable: Arc<[UndecodableObject]>,
     /// Time from a list request to the last byte of the list or of one page.
@@ -281,36 +281,30 @@ pub struct InformerReport {
     pub read_latency: Option<LatencyQuantiles>,
 }
 
-impl Serialize for AccessLoss {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.time.serialize(to)
-    }
+fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(duration.as_secs_f64())
 }
 
-fn seconds<S: Serializer>(of: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_f64(of.as_secs_f64())
+fn text<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
 }
 
-fn text<S: Serializer>(of: &impl Display, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(of)
-}
-
-fn each<S: Serializer>(of: &Arc<[UndecodableObject]>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(&**of)
+fn each<S: Serializer>(objects: &Arc<[UndecodableObject]>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(&**objects)
 }
 
 impl UndecodableObject {
-    /// The value of `object` if the name cannot be read, and for all objects above the limit of the report.
+    /// The value of `object` if the name cannot be read, and for all objects above the limit of the
+    /// report.
     pub const UNNAMED: &str = "?";
 
     /// Whether the report does not contain the object's name.
-    #[must_use]
     pub fn is_unnamed(&self) -> bool {
         &*self.object == Self::UNNAMED
     }
 
-    /// Whether the object can be in `namespace` and can have this name. `None` means every namespace or every name.
-    #[must_use]
+    /// Whether the object can be in `namespace` and can have this name. `None` means every
+    /// namespace or every name.
     pub fn is_in(&self, namespace: Option<&str>, name: Option<&str>) -> bool {
         let (own_namespace, own_name) = self.object.split_once('/').unwrap_or(("", &self.object));
         self.is_unnamed()
@@ -319,23 +313,23 @@ impl UndecodableObject {
     }
 }
 
-/// The lowest staleness that one consistent list a minute and the bookmarks of the informer's watch keep.
-/// It is the default of `maxStalenessSeconds`.
+/// The lowest `maxStalenessSeconds` for which one consistent list a minute and the bookmarks of the
+/// informer's watch are enough. A lower value needs probes (second, short watches). This constant
+/// is the default of `maxStalenessSeconds`.
 pub(crate) const KEPT_BY_BOOKMARKS: Duration = Duration::from_mins(2);
-/// How long a read keeps a `maxStalenessSeconds` below 2 minutes in force.
+/// How long after a client's read kubewarm keeps a `maxStalenessSeconds` below 2 minutes. Later,
+/// kubewarm keeps only 2 minutes, which needs fewer requests.
 const READ_RECENTLY: Duration = Duration::from_mins(10);
 
 impl InformerReport {
     /// Returns the report of an informer that was created at `since` and has not listed yet.
-    #[must_use]
     pub fn queued(since: Timestamp) -> Self {
         Self { since, ..Self::default() }
     }
 
-    /// The age at which the store is stale, if `max_staleness` is the lowest `maxStalenessSeconds` of its
-    /// profiles: at least 2 minutes while no client has read the store for 10 minutes. A lower bound costs
-    /// requests, which no client then needs.
-    #[must_use]
+    /// The age at which the store is stale, if `max_staleness` is the lowest `maxStalenessSeconds`
+    /// of its profiles: at least 2 minutes while no client has read the store for 10 minutes. A
+    /// lower bound costs requests, which no client then needs.
     pub fn kept_bound(&self, max_staleness: Duration, now: Instant) -> Duration {
         if self.is_read_recently(now) {
             max_staleness
@@ -349,15 +343,16 @@ impl InformerReport {
     }
 
     /// Whether the store holds a complete list and clients can read it.
-    #[must_use]
     pub fn is_warm(&self) -> bool {
-        self.synced_at.is_some() && self.lost.is_none() && !self.is_refused() && !self.is_missing()
+        self.synced_at.is_some()
+            && self.lost_at.is_none()
+            && !self.is_forbidden()
+            && !self.is_missing()
     }
 
     /// Whether clients of a profile with this `onAccessLost` policy can read the store. A 401 or
     /// 403 for the informer's own request counts as a loss of access until the access checker
     /// decides.
-    #[must_use]
     pub fn serves(&self, policy: AccessLossPolicy) -> bool {
         match policy {
             AccessLossPolicy::Reject => self.is_warm(),
@@ -365,30 +360,27 @@ impl InformerReport {
         }
     }
 
-    /// Whether the informer has lost access, or its last request failed because its identity has no
-    /// access.
-    #[must_use]
+    /// Whether the API server rejected the informer's last request, or kubewarm's `TokenRequest`
+    /// for the informer's ServiceAccount, or whether the informer is blocked for that reason.
     pub fn is_forbidden(&self) -> bool {
-        let is_rejected = |fault: &InformerFault| fault.reason.is_access_denied();
-        self.lost.is_some() || self.fault.as_ref().is_some_and(is_rejected)
+        self.fault.as_ref().is_some_and(|fault| fault.reason.is_access_denied())
     }
 
-    /// Whether the informer's task updates the store at present. Otherwise a freshness check cannot
-    /// pass.
-    #[must_use]
+    /// Whether the informer's task updates the store at present. Otherwise the store cannot reach
+    /// the API server's version, so a freshness check cannot pass.
     pub fn is_kept_current(&self) -> bool {
         self.synced_at.is_some()
-            && self.lost.is_none()
+            && self.lost_at.is_none()
             && !matches!(
                 self.phase,
                 InformerPhase::Queued | InformerPhase::Paused | InformerPhase::Blocked
             )
     }
 
-    /// Whether the API server rejected the informer's last request, or rejected kubewarm's
-    /// `TokenRequest` for the informer's ServiceAccount.
-    fn is_refused(&self) -> bool {
-        self.fault.as_ref().is_some_and(|fault| fault.reason.is_access_denied())
+    /// Whether the informer is blocked because kubewarm could not verify its access for too long,
+    /// not because of a rejection.
+    pub fn is_unverified(&self) -> bool {
+        self.fault.as_ref().is_some_and(|fault| fault.reason == FaultReason::Unverified)
     }
 
     fn is_missing(&self) -> bool {
@@ -405,8 +397,8 @@ pub enum UpstreamWatchEnd {
     ServerTimeout,
     /// The API server ended the watch before its `timeoutSeconds`.
     Eof,
-    /// kubewarm closed the watch: no bytes arrived within the time limit, or a second watch
-    /// received an event that this watch did not deliver.
+    /// kubewarm closed the watch: no bytes arrived within the time limit, or a second watch or a
+    /// list showed that this watch did not deliver an event.
     Idle,
     /// The API server no longer has the version from which the watch started (410).
     Gone,
@@ -426,25 +418,6 @@ pub enum UpstreamWatchEnd {
     /// The informer was stopped, paused or blocked, its namespace disappeared, or a consistency
     /// check found a difference.
     Shutdown,
-}
-
-/// The type of a watch event. The value of the label `type` of
-/// `kubewarm_upstream_watch_events_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-#[serde(rename_all = "UPPERCASE")]
-pub enum UpstreamEventType {
-    /// `ADDED`: an object was created, or began to match the watch's selector.
-    Added,
-    /// `MODIFIED`: an object changed.
-    Modified,
-    /// `DELETED`: an object was deleted, or no longer matches the watch's selector.
-    Deleted,
-    /// `BOOKMARK`: the watch has reached a resource version. The event contains no change of an
-    /// object.
-    Bookmark,
-    /// `ERROR`: the API server sends a `Status` object and ends the watch.
-    Error,
 }
 
 /// The part of a response that kubewarm could not decode. The value of the label `stage` of

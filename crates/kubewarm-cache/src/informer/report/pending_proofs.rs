@@ -1,18 +1,20 @@
 //! Versions of consistent lists that a store has not reached yet.
 //!
 //! A consistent list that kubewarm sent at time `t` has a version `v`, and contains every change
-//! before `t`. So every change before `t` has a version of at most `v`. A store contains all of them
-//! once its own version is at least `v`, whenever that happens. ADR 28 has the whole argument.
+//! before `t`. So every change before `t` has a version of at most `v`. A store contains all of
+//! them once its own version is at least `v`, whenever that happens. ADR 28 has the whole argument.
 
 use kubewarm_api::model::ResourceVersion;
 use std::collections::VecDeque;
 use tokio::time::Instant;
 
-/// Maximum number of answers that wait. An informer sends about one list a minute, and a bookmark
-/// arrives about once a minute, so more than two wait only while the watch lags.
+/// Maximum number of lists whose versions the store has not reached. An informer sends about one
+/// list a minute, and a bookmark arrives about once a minute. So more than two lists wait only
+/// while the watch lags.
 const MAX_PENDING: usize = 4;
 
-/// The answers in the order in which kubewarm sent the lists.
+/// The consistent lists whose versions the store has not reached, in the order in which kubewarm
+/// sent them.
 #[derive(Debug, Default)]
 pub(crate) struct PendingProofs(VecDeque<PendingProof>);
 
@@ -23,8 +25,9 @@ struct PendingProof {
 }
 
 impl PendingProofs {
-    /// Adds the version `newest` of a consistent list that kubewarm sent at `requested_at`. If too many
-    /// answers wait, replaces the newest one: the oldest one is reached first.
+    /// Adds the version `newest` of a consistent list that kubewarm sent at `requested_at`. If too
+    /// many lists wait, replaces the newest waiting one, because the store reaches the oldest one
+    /// first.
     pub(crate) fn add(&mut self, requested_at: Instant, newest: ResourceVersion) {
         if self.0.back().is_some_and(|last| last.requested_at >= requested_at) {
             return;
@@ -35,19 +38,21 @@ impl PendingProofs {
         self.0.push_back(PendingProof { requested_at, newest });
     }
 
-    /// Removes the answers that a store at `version` has reached. Returns when kubewarm sent the last
-    /// one of them: the store contains every change before that time.
+    /// Removes the lists whose versions a store at `version` has reached. Returns when kubewarm
+    /// sent the last one of them: the store contains every change before that time.
     pub(crate) fn reach(&mut self, version: &ResourceVersion) -> Option<Instant> {
         let last = self.0.iter().rposition(|pending| *version >= pending.newest)?;
         self.0.drain(..=last).next_back().map(|pending| pending.requested_at)
     }
 
-    /// Removes the answers to lists that kubewarm sent until `at`, because the store is proven as of `at`.
+    /// Removes the lists that kubewarm sent until `at`. They prove nothing more, because the store
+    /// is known to contain every change before `at`.
     pub(crate) fn forget_until(&mut self, at: Instant) {
         self.0.retain(|pending| pending.requested_at > at);
     }
 
-    /// When kubewarm sent the first list whose version the store has not reached.
+    /// When kubewarm sent the first list whose version the store has not reached. `None` without
+    /// such a list.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.0.front().map(|pending| pending.requested_at)
     }

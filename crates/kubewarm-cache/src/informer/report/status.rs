@@ -1,7 +1,11 @@
 //! The status of one informer. The informer's task records it, and reports and profile statuses
 //! show it.
 
-use super::{latency_window::LatencyWindow, pending_proofs::PendingProofs};
+use super::{
+    latency_window::LatencyWindow,
+    own_requests::{OwnRequests, VerbResults},
+    pending_proofs::PendingProofs,
+};
 use crate::informer::{
     FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, RelistReason,
     UndecodableObject, Verb, task::task_state::TaskState,
@@ -11,12 +15,12 @@ use kubewarm_api::model::{ObjectKey, RequestFault, ResourceVersion};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Maximum number of undecodable objects that a report names. Further ones share one entry without a name. The metric
-/// `kubewarm_upstream_decode_errors_total` counts all of them.
+/// Maximum number of undecodable objects that a report names. Further ones share one entry without
+/// a name. The metric `kubewarm_upstream_decode_errors_total` counts all of them.
 const MAX_NAMED: usize = 16;
 
-/// The status of one informer, which its task writes. Freshness checks also record when the store
-/// was last confirmed to contain every earlier change.
+/// The status of one informer, which the informer's task writes. Freshness checks also record in it
+/// when the store was last confirmed to contain every earlier change.
 #[derive(Debug)]
 pub(crate) struct InformerStatus {
     /// Start of the warm-up (the time until the first list is complete), on the monotonic clock and
@@ -28,27 +32,16 @@ pub(crate) struct InformerStatus {
     /// `InformerStatus` change the fields from which they derive [`InformerPhase`].
     pub(crate) report: InformerReport,
     required_relist: Option<RelistReason>,
-    /// Value of `AccessGate::epoch` when kubewarm requested the last complete list. This value is
-    /// the number of times that the API server has rejected the informer's identity.
-    epoch: u64,
-    pub(crate) list: VerbAccess,
-    pub(crate) watch: VerbAccess,
-    /// The undecodable objects in the report when the last attempt to list began.
+    /// Value of `PermissionRecord::refusals` when kubewarm requested the last complete list.
+    listed_in: u64,
+    list: VerbResults,
+    watch: VerbResults,
+    /// The undecodable objects in the report when the last attempt to list began. The list removes
+    /// them from the report when it completes.
     earlier_undecodable: Arc<[UndecodableObject]>,
     pending: PendingProofs,
     lists: LatencyWindow,
     events: LatencyWindow,
-    reads: LatencyWindow,
-}
-
-/// Results of the list requests of one informer, or of its watch requests.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct VerbAccess {
-    /// When the last successful request was sent.
-    pub(crate) allowed_at: Option<Instant>,
-    /// When the API server began to reject this verb with 401 or 403, on the wall clock and on the
-    /// monotonic clock. A success of the same verb clears the field, other errors do not.
-    pub(crate) refused: Option<(Timestamp, Instant)>,
 }
 
 impl InformerStatus {
@@ -59,14 +52,13 @@ impl InformerStatus {
             step: TaskState::Queued,
             report: InformerReport::queued(now),
             required_relist: None,
-            epoch: 0,
-            list: VerbAccess::default(),
-            watch: VerbAccess::default(),
+            listed_in: 0,
+            list: VerbResults::default(),
+            watch: VerbResults::default(),
             earlier_undecodable: Arc::default(),
             pending: PendingProofs::default(),
             lists: LatencyWindow::default(),
             events: LatencyWindow::default(),
-            reads: LatencyWindow::default(),
         }
     }
 
@@ -75,13 +67,12 @@ impl InformerStatus {
         InformerReport {
             list_latency: self.lists.quantiles(now),
             event_latency: self.events.quantiles(now),
-            read_latency: self.reads.quantiles(now),
             ..report
         }
     }
 
-    /// Returns a snapshot of the informer's state without latencies. An open watch is `Silent` if the
-    /// store was last confirmed longer ago than [`InformerReport::kept_bound`] permits.
+    /// Returns a snapshot of the informer's state without latencies. An open watch is `Silent` if
+    /// the store was last confirmed longer ago than [`InformerReport::kept_bound`] permits.
     pub(crate) fn get_summary(&self, max_staleness: Duration) -> InformerReport {
         let mut report = self.report.clone();
         let bound = report.kept_bound(max_staleness, Instant::now());
@@ -147,7 +138,7 @@ impl InformerStatus {
             (status.step, status.required_relist) = (TaskState::Queued, None);
             let report = &mut status.report;
             (report.synced_at, report.warmed) = (None, None);
-            (report.version, report.current_at) = (None, None);
+            report.current_at = None;
             status.pending.clear();
             if was_synced {
                 status.restart_warmup();
@@ -163,53 +154,47 @@ impl InformerStatus {
     /// Number of times that the API server had rejected the informer's identity when kubewarm
     /// requested the store's complete list. `None` without a complete list.
     pub(crate) fn listed_in(&self) -> Option<u64> {
-        self.is_synced().then_some(self.epoch)
+        self.is_synced().then_some(self.listed_in)
     }
 
-    /// The newest resource version that the informer received. The next watch starts from this
-    /// version. `None` until a list completes.
-    pub(crate) fn version(&self) -> Option<&ResourceVersion> {
-        self.report.version.as_ref()
-    }
-
-    /// Whether an event's version is not newer than the newest version that the informer received.
-    pub(crate) fn is_replay(&self, event: Option<&ResourceVersion>) -> bool {
-        event.zip(self.version()).is_some_and(|(event, known)| event <= known)
+    pub(crate) fn own_requests(&self) -> OwnRequests {
+        let (has_failed, is_synced) = (self.report.fault.is_some(), self.is_synced());
+        OwnRequests { list: self.list, watch: self.watch, has_failed, is_synced }
     }
 
     /// Records that a request of this verb succeeded. `at` is when the request was sent.
     pub(crate) fn record_success(&mut self, verb: Verb, at: Instant) {
-        *self.verb_access(verb) = VerbAccess { allowed_at: Some(at), refused: None };
+        *self.results_of(verb) = VerbResults { allowed_at: Some(at), refused_at: None };
     }
 
     /// Records that the API server no longer rejects this verb, without changing `allowed_at`. Used
     /// after a successful probe (a second, short watch).
     pub(crate) fn clear_refusal(&mut self, verb: Verb) {
-        self.verb_access(verb).refused = None;
+        self.results_of(verb).refused_at = None;
     }
 
     /// Records a complete list. If the list is the first since the store was created or purged,
     /// returns the start, end and duration of the warm-up.
     ///
-    /// kubewarm requested the list at `requested_at`, when `AccessGate::epoch` was `epoch`. The
-    /// store contains every change made before `requested_at`.
+    /// kubewarm requested the list at `requested_at`, when `PermissionRecord::refusals` was
+    /// `listed_in`. The store contains every change made before `requested_at`.
     pub(crate) fn record_list(
         &mut self,
         version: &ResourceVersion,
         strategy: ListMethod,
         requested_at: Instant,
-        epoch: u64,
+        listed_in: u64,
     ) -> Option<FirstSync> {
         let synced = Timestamp::now();
         self.alter(|status| {
             (status.step, status.required_relist) = (TaskState::Queued, None);
             status.report.synced_at = Some(synced);
         });
-        self.epoch = epoch;
+        self.listed_in = listed_in;
         self.forget_earlier_undecodable();
         self.confirm(requested_at);
         let (cold_at, started) = self.warmup_started;
-        self.advance(version.clone());
+        self.reach(version);
         let report = &mut self.report;
         report.expected = None;
         let is_first = report.warmed.is_none();
@@ -244,12 +229,8 @@ impl InformerStatus {
         self.lists.record(Instant::now(), took);
     }
 
-    pub(crate) fn observe_read(&mut self, took: Duration) {
-        self.reads.record(Instant::now(), took);
-    }
-
-    /// Records that a client wants to read the store. Returns whether it is the first one for long, so that
-    /// [`InformerReport::kept_bound`] changes.
+    /// Records that a client wants to read the store. Returns whether it is the first one for 10
+    /// minutes. [`InformerReport::kept_bound`] is then possibly lower than before.
     pub(crate) fn record_demand(&mut self) -> bool {
         let now = Instant::now();
         let was_read = self.report.is_read_recently(now);
@@ -257,11 +238,16 @@ impl InformerStatus {
         !was_read
     }
 
-    /// Records that a consistent list, which kubewarm sent at `requested_at`, has the version `newest`.
-    /// The list proves that the store is current as of `requested_at` now, or later when the store
-    /// reaches the version.
-    pub(crate) fn record_newest(&mut self, requested_at: Instant, newest: ResourceVersion) {
-        if self.version().is_some_and(|version| *version >= newest) {
+    /// Records that a consistent list, which kubewarm sent at `requested_at`, has the version
+    /// `newest`, while the store has the version `reached`. The list proves that the store is
+    /// current as of `requested_at` now, or later when the store reaches the version.
+    pub(crate) fn record_newest(
+        &mut self,
+        requested_at: Instant,
+        newest: ResourceVersion,
+        reached: Option<&ResourceVersion>,
+    ) {
+        if reached.is_some_and(|reached| *reached >= newest) {
             self.confirm(requested_at);
         } else {
             self.pending.add(requested_at, newest);
@@ -274,29 +260,22 @@ impl InformerStatus {
     }
 
     /// Records that the store contains every change up to `version`. That alone does not show that
-    /// nothing newer exists: the version can be old when it arrives.
-    pub(crate) fn advance(&mut self, version: ResourceVersion) {
-        if let Some(requested_at) = self.pending.reach(&version) {
+    /// nothing newer exists, because an event or bookmark can arrive late. Only a consistent list
+    /// whose version the store has reached shows it.
+    pub(crate) fn reach(&mut self, version: &ResourceVersion) {
+        if let Some(requested_at) = self.pending.reach(version) {
             self.confirm(requested_at);
         }
-        self.report.version = Some(version);
     }
 
-    /// Records an event after its processing. Returns whether the event brought a new resource
-    /// version.
-    ///
-    /// An event that is not newer than the store does not change the version.
-    pub(crate) fn record_event(&mut self, version: Option<ResourceVersion>, lag: Duration) -> bool {
+    /// Records an event, `lag` after its arrival. `version` is the version to which the event has
+    /// brought the store; `None` if the store's version did not change.
+    pub(crate) fn record_event(&mut self, version: Option<&ResourceVersion>, lag: Duration) {
         self.events.record(Instant::now(), lag);
         self.report.event_time = Some(Timestamp::now());
-        if self.is_replay(version.as_ref()) {
-            return false;
-        }
-        let is_new = version.is_some();
         if let Some(version) = version {
-            self.advance(version);
+            self.reach(version);
         }
-        is_new
     }
 
     /// Records a failed list, watch or probe (a second, short watch), and the time of the next
@@ -311,7 +290,7 @@ impl InformerStatus {
     ) {
         let now = Timestamp::now();
         if fault.reason().is_access_denied() {
-            self.verb_access(verb).refused.get_or_insert_with(|| (now, Instant::now()));
+            self.results_of(verb).refused_at.get_or_insert_with(Instant::now);
         }
         let since = self.report.fault.as_ref().map_or(now, |old| old.since);
         self.report.fault = Some(InformerFault {
@@ -325,7 +304,8 @@ impl InformerStatus {
         });
     }
 
-    /// Adds an undecodable object to the report. If the report already names 16 objects, adds it without its name.
+    /// Adds an undecodable object to the report. If the report already names 16 objects, adds it
+    /// without its name.
     pub(crate) fn add_undecodable(&mut self, mut object: UndecodableObject) {
         let (mut unnamed, mut named): (Vec<_>, Vec<_>) =
             self.report.undecodable.iter().cloned().partition(UndecodableObject::is_unnamed);
@@ -338,6 +318,10 @@ impl InformerStatus {
         }
         named.append(&mut unnamed);
         self.report.undecodable = named.into();
+    }
+
+    pub(crate) fn count_undecodable(&self) -> u64 {
+        u64::try_from(self.report.undecodable.len()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn has_undecodable(&self) -> bool {
@@ -363,15 +347,16 @@ impl InformerStatus {
         self.report.undecodable = all.into();
     }
 
-    /// Records that an attempt to list begins. Undecodable objects of the previous list stay in the report until the
-    /// new list is complete, because the store still lacks them.
+    /// Records that an attempt to list begins. Undecodable objects of the previous list stay in the
+    /// report until the new list is complete, because the store still lacks them.
     pub(crate) fn begin_list(&mut self) {
         self.earlier_undecodable = Arc::clone(&self.report.undecodable);
         (self.report.listed, self.report.expected) = (0, None);
     }
 
-    /// Removes the undecodable objects that the informer received before the last attempt to list. An object that the
-    /// list contained again has a new entry, with a name of its own. The time of an entry cannot decide, because the
+    /// Removes the undecodable objects that the informer received before the last attempt to list.
+    /// If the list contained such an object again, the object has a new entry, whose name is
+    /// another allocation. So this method compares pointers. It does not compare times, because the
     /// wall clock can go back.
     fn forget_earlier_undecodable(&mut self) {
         let earlier = std::mem::take(&mut self.earlier_undecodable);
@@ -382,7 +367,7 @@ impl InformerStatus {
         self.report.undecodable = later.cloned().collect();
     }
 
-    fn verb_access(&mut self, verb: Verb) -> &mut VerbAccess {
+    fn results_of(&mut self, verb: Verb) -> &mut VerbResults {
         match verb {
             Verb::List => &mut self.list,
             Verb::Watch => &mut self.watch,
@@ -436,7 +421,6 @@ mod tests {
         after(&mut status, TaskState::Backoff);
         status.reset();
         assert_eq!((phase(&status), status.is_synced()), (InformerPhase::Queued, false));
-        assert_eq!(status.version(), None);
     }
 
     #[test]
@@ -444,7 +428,7 @@ mod tests {
         let mut status = InformerStatus::new();
         let fail = |status: &mut InformerStatus, verb, reason| {
             status.record_fault(verb, &RequestFault::new(reason, "no"), 1, Duration::ZERO);
-            status.watch.refused
+            status.watch.refused_at
         };
         assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Throttled), None);
         let refused = fail(&mut status, Verb::Watch, FaultReason::Forbidden);
@@ -455,6 +439,6 @@ mod tests {
         status.record_success(Verb::List, Instant::now());
         assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Unauthorized), refused);
         status.record_success(Verb::Watch, Instant::now());
-        assert_eq!(status.watch.refused, None);
+        assert_eq!(status.watch.refused_at, None);
     }
 }

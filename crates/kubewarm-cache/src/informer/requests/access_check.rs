@@ -2,7 +2,7 @@
 //! verbs.
 
 use super::list_watch_client::ListWatchClient;
-use crate::informer::task::missing_namespace;
+use crate::informer::task::session::missing_namespace;
 use kubewarm_api::model::{
     FaultReason, InformerKey, NamespaceCheckPolicy, RequestFault, ResourceVersion, Verb,
 };
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// only after 60 s.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// `timeoutSeconds` of an access check's watch. kubewarm closes this watch when the response
-/// headers have arrived.
+/// headers have arrived, because the API server sends them only after it has authorized the watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Resource version from which an access check watches if its list returned no version.
 ///
@@ -108,7 +108,6 @@ impl AccessCheckResult {
 
     /// Returns the rejected verb and the API server's reason. If both verbs are rejected, returns
     /// `List`.
-    #[must_use]
     pub fn refusal(&self) -> Option<(Verb, &RequestFault)> {
         fn refused(verb: Verb, decision: &AccessDecision) -> Option<(Verb, &RequestFault)> {
             match decision {
@@ -130,7 +129,6 @@ impl AccessCheckResult {
 
 impl AccessDecision {
     /// Returns the fault of an `Undecided` result, otherwise `None`.
-    #[must_use]
     pub fn undecided_fault(&self) -> Option<&RequestFault> {
         match self {
             Self::Undecided(fault) => Some(fault),

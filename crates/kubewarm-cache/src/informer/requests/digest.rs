@@ -2,12 +2,11 @@
 //! contain the same objects with the same UIDs and versions.
 
 use super::{list_watch_client::ListWatchClient, request, request_builder::ListPaging};
-use crate::informer::upstream::{
-    metadata::{ListMetadata, ObjectMetadata, PartialMetadata},
-    partial_item::{MAX_OBJECT, SplitItem},
-};
 use crate::store::StoreReader;
 use kubewarm_api::model::{FaultReason, ObjectIdentity, RequestFault, ResourceVersion};
+use kubewarm_wire::upstream::{
+    ListMetadata, MAX_OBJECT, ObjectMetadata, PartialMetadata, SplitItem,
+};
 use std::{
     hash::{BuildHasher as _, RandomState},
     time::Duration,
@@ -41,7 +40,7 @@ impl ObjectSetDigest {
     /// the store's read lock for 0.2 µs per object.
     pub(crate) fn of_store(&self, store: &StoreReader) -> (Self, Option<ResourceVersion>) {
         let mut digest = self.empty();
-        let version = store.visit(|named| digest.add(&named));
+        let version = store.visit(|identity| digest.add(&identity));
         (digest, version)
     }
 
@@ -53,15 +52,15 @@ impl ObjectSetDigest {
         (self.objects, self.sum) == (other.objects, other.sum)
     }
 
-    fn add(&mut self, named: &ObjectIdentity<'_>) {
+    fn add(&mut self, identity: &ObjectIdentity<'_>) {
         self.objects += 1;
-        self.sum = self.sum.wrapping_add(self.keys.hash_one(named));
+        self.sum = self.sum.wrapping_add(self.keys.hash_one(identity));
     }
 
     fn add_json(&mut self, json: &[u8]) -> Result<(), RequestFault> {
         let read = serde_json::from_slice::<PartialMetadata<ObjectMetadata<'_>>>(json).ok();
-        let named = read.filter(|object| !object.metadata.name.is_empty());
-        let PartialMetadata { metadata } = named.ok_or_else(|| {
+        let item = read.filter(|object| !object.metadata.name.is_empty());
+        let PartialMetadata { metadata } = item.ok_or_else(|| {
             RequestFault::new(FaultReason::Malformed, "an object of the list has no name")
         })?;
         self.add(&metadata.named());
@@ -81,13 +80,13 @@ impl ObjectSetDigest {
     /// - [`FaultReason::TimedOut`] if the response does not end within `within`.
     pub(crate) async fn add_page(
         &mut self,
-        of: &ListWatchClient,
+        list_watch: &ListWatchClient,
         at: Option<&ResourceVersion>,
         part: ListPaging<'_>,
         within: Duration,
     ) -> Result<ListMetadata, RequestFault> {
         let until = Instant::now() + within;
-        let chunks = of.open(within, |endpoint| endpoint.names(at, part)).await?;
+        let chunks = list_watch.open(within, |endpoint| endpoint.names(at, part)).await?;
         request::items(chunks, until, |_, item| match item {
             SplitItem::Whole(json) => self.add_json(json),
             SplitItem::Oversized(_) => {

@@ -12,16 +12,16 @@
 //! The second way exists because resource versions are global to etcd. Changes of other resources
 //! increase the version, but a watch without events receives a bookmark only once a minute.
 //!
-//! kubewarm compares a store of at most 1,000 objects with the read. For a larger store, the informer
-//! sends a probe (a second, short watch), which takes 1 to 3 s.
+//! kubewarm compares a store of at most 1,000 objects with the read. For a larger store, the
+//! informer sends a probe (a second, short watch), which takes 1 to 3 s.
 
 use super::{
     digest::ObjectSetDigest, list_watch_client::ListWatchClient, request_builder::ListPaging,
 };
-use crate::informer::{InformerMetrics, InformerReports, shared_informer::SharedInformer};
+use crate::informer::{InformerHandles, InformerMetrics, shared_informer::SharedInformer};
 use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion, Verb};
 use kubewarm_client::{ExpiringCache, NamespaceBuckets};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
     sync::{Semaphore, SemaphorePermit},
@@ -34,12 +34,14 @@ use tokio::{
 const MAX_COMPARED_OBJECTS: u32 = 1_000;
 /// Maximum time of a freshness check. The bookmark of a probe takes up to 3 s.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which a freshness check reads the store's version. An event usually arrives within a
-/// few milliseconds.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Delay of the probe (a second, short watch) for a store of at most 1,000 objects. The informer
-/// sends the probe only if its own watch stays silent for this time.
+/// sends the probe only if its own watch stays silent for this time. Also the interval at which a
+/// freshness check tests whether the informer still watches. A change of the store's version wakes
+/// the check, but the end of the watch does not.
 const PROBE_DELAY: Duration = Duration::from_millis(100);
+/// Minimum time between two comparisons of a store with a list. A comparison of 1,000 objects takes
+/// 2 ms, in which the informer cannot change the store.
+pub(crate) const COMPARISON_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum number of probes of one freshness check.
 const MAX_PROBES: u32 = 2;
 /// Maximum number of concurrent freshness checks. Each check uses one connection for at most 5 s;
@@ -65,13 +67,13 @@ const RESULT_TTL: Duration = Duration::from_secs(10);
 /// checks, so the result of a check is still cached when the waiting client requests look it up.
 const MAX_RESULTS: u64 = 1_024;
 
-/// Minimum time between two requests for a bookmark of one informer.
+/// Minimum time between two probes of one informer that reads request to get a bookmark.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs freshness checks, at most one per store at a time. Cheap to clone.
 #[derive(Clone)]
 pub struct FreshnessChecker {
-    reports: InformerReports,
+    reports: InformerHandles,
     metrics: Arc<InformerMetrics>,
     buckets: NamespaceBuckets,
     permits: Arc<Semaphore>,
@@ -90,7 +92,6 @@ impl FreshnessCheckResult {
     /// Returns `true` if the store had exactly `version` when the store passed the check. Also
     /// returns `true` if `version` is at least the API server's version during the check. A
     /// snapshot at any version between these two versions can lack changes.
-    #[must_use]
     pub fn is_valid_for(&self, version: Option<&ResourceVersion>) -> bool {
         version.is_some_and(|version| *version == self.stored || *version >= self.newest)
     }
@@ -99,7 +100,7 @@ impl FreshnessCheckResult {
 impl FreshnessChecker {
     /// The caller must be within the tokio runtime that is to run the freshness checks.
     pub(crate) fn new(
-        reports: InformerReports,
+        reports: InformerHandles,
         metrics: Arc<InformerMetrics>,
         buckets: NamespaceBuckets,
     ) -> Self {
@@ -135,20 +136,23 @@ impl FreshnessChecker {
         payer: &Arc<str>,
         since: Instant,
     ) -> Result<FreshnessCheckResult, RequestFault> {
-        let (freshness_checker, of, payer) = (self.clone(), key.clone(), Arc::clone(payer));
-        let checking = async move { freshness_checker.run_check(&of, &payer).await };
+        let (freshness_checker, informer_key, payer) =
+            (self.clone(), key.clone(), Arc::clone(payer));
+        let checking = async move { freshness_checker.run_check(&informer_key, &payer).await };
         let (results, runtime) = (&self.results, &self.runtime);
         let freshness_check =
             results.get_or_fetch(runtime, key.clone(), Some(since), || checking).await?;
         Ok(freshness_check.value)
     }
 
-    /// Lets the informer of `key` send a probe (a second, short watch), whose bookmark brings the store to the API
-    /// server's version within 1 to 3 s. For a kind without bookmarks, the informer compares a store of at most 1,000
-    /// objects with a list instead. Does nothing if the informer was asked in the last 5 s, or if the rate limit
-    /// of the namespace `payer` permits no request. So readers who ask for versions that do not exist cost little.
-    pub fn request_bookmark(&self, key: &InformerKey, payer: &Arc<str>) {
-        // A waiting read calls this method each 20 ms.
+    /// Lets the informer of `key` send a probe (a second, short watch), whose bookmark brings the
+    /// store to the API server's version within 1 to 3 s. For a kind without bookmarks, the
+    /// informer compares a store of at most 1,000 objects with a list instead. Does nothing if a
+    /// read requested a bookmark from the informer in the last 5 s, or if the rate limit of the
+    /// namespace `payer` permits no request. So clients that request versions that do not exist
+    /// cost little.
+    pub fn request_proof(&self, key: &InformerKey, payer: &Arc<str>) {
+        // A waiting read calls this method after each of its attempts.
         if self.bookmarks.get(key).is_some() {
             return;
         }
@@ -198,11 +202,13 @@ impl FreshnessChecker {
         let (mut probes_left, mut version_at_probe) = (MAX_PROBES, None);
         let mut deadline = deadline;
         if all.is_none() && informer.get_summary().lacks_bookmarks {
-            // Only an event that is on its way can still bring the version.
+            // The store is too large for a comparison, and the kind has no bookmarks. So only an
+            // event that arrives soon can bring the store to the version.
             (probe_at, probes_left) = (None, 0);
             deadline = deadline.min(Instant::now() + PROBE_DELAY);
         }
         loop {
+            let stored = informer.reader.version();
             if let Some(freshness_check) = informer.confirm(sent, &newest, all.as_ref()) {
                 return Ok(freshness_check);
             }
@@ -213,7 +219,8 @@ impl FreshnessChecker {
             if !informer.get_summary().is_kept_current() {
                 return Err(not_updated());
             }
-            // A probe whose first event is a change of this kind receives no bookmark.
+            // A probe ends after its first event. If this event was a change of an object, the
+            // probe received no bookmark, so send another probe.
             if probe_at.is_none()
                 && probes_left > 0
                 && informer.reader.version() != version_at_probe
@@ -225,7 +232,12 @@ impl FreshnessChecker {
                 self.buckets.charge(payer, 1, now);
                 informer.probe.notify_one();
             }
-            sleep(POLL_INTERVAL).await;
+            let changed = informer.reader.wait_for_version(|version| version != stored.as_ref());
+            let wake_at = probe_at.unwrap_or(deadline).min(deadline).min(now + PROBE_DELAY);
+            let has_changed = timeout_at(wake_at, changed).await.is_ok();
+            if has_changed && all.is_some() {
+                sleep(COMPARISON_PAUSE).await;
+            }
         }
     }
 
@@ -237,7 +249,7 @@ impl FreshnessChecker {
         deadline: Instant,
     ) -> Result<SemaphorePermit<'_>, RequestFault> {
         // No code closes the semaphore, so an error means that the deadline has passed.
-        let Ok(Ok(one)) = timeout_at(deadline, self.permits.acquire()).await else {
+        let Ok(Ok(permit)) = timeout_at(deadline, self.permits.acquire()).await else {
             return Err(too_many_requests());
         };
         while let Err(open_at) = self.buckets.try_take_spare(payer, Instant::now()) {
@@ -246,7 +258,7 @@ impl FreshnessChecker {
             }
             sleep_until(open_at).await;
         }
-        Ok(one)
+        Ok(permit)
     }
 }
 
@@ -263,20 +275,22 @@ fn too_many_requests() -> RequestFault {
     RequestFault::new(FaultReason::Throttled, message)
 }
 
-/// Lists the metadata of all objects with a consistent read. Returns the API server's current resource version, and a
-/// digest of the objects. The digest is `None` if the list does not fit into one page.
+/// Lists the metadata of all objects with a consistent read. Returns the API server's current
+/// resource version, and a digest of the objects. The digest is `None` if the list does not fit
+/// into one page.
 pub(crate) async fn list_names(
     list_watch: &ListWatchClient,
     within: Duration,
 ) -> Result<(ResourceVersion, Option<ObjectSetDigest>), RequestFault> {
-    let mut named = ObjectSetDigest::new();
+    let mut digest = ObjectSetDigest::new();
     let part = ListPaging::Page { limit: MAX_COMPARED_OBJECTS, token: "" };
-    let meta = named.add_page(list_watch, None, part, within).await?;
-    Ok((meta.version()?, meta.token.is_empty().then_some(named)))
+    let meta = digest.add_page(list_watch, None, part, within).await?;
+    Ok((meta.version()?, meta.token.is_empty().then_some(digest)))
 }
 
 impl SharedInformer {
-    /// Whether the store is small enough for a comparison with a list.
+    /// Whether the store has at most 1,000 objects, so that a comparison with a list of metadata is
+    /// cheap.
     pub(crate) fn is_comparable(&self) -> bool {
         self.reader.objects() <= MAX_COMPARED_OBJECTS.into()
     }
@@ -308,13 +322,9 @@ impl SharedInformer {
         }
         self.status().confirm(sent);
         drop(no_writer);
+        // The store's version can be unchanged, but reads that wait for a write can now proceed.
+        self.reader.wake_version_waits();
         Some(FreshnessCheckResult { at: sent, stored, newest: newest.clone() })
-    }
-}
-
-impl fmt::Debug for FreshnessChecker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FreshnessChecker").field("reports", &self.reports).finish_non_exhaustive()
     }
 }
 
@@ -327,7 +337,7 @@ mod tests {
     async fn waiting_for_a_permit_ends_at_the_deadline_of_the_check() {
         let metrics = Arc::new(InformerMetrics::new().unwrap());
         let checks =
-            FreshnessChecker::new(InformerReports::default(), metrics, NamespaceBuckets::default());
+            FreshnessChecker::new(InformerHandles::default(), metrics, NamespaceBuckets::default());
         let (payer, began) = ("ns".into(), Instant::now());
         let all = checks.permits.acquire_many(MAX_CONCURRENT.try_into().unwrap()).await.unwrap();
         let acquire = || async {

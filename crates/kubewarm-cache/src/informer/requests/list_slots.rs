@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 ///
 /// Within a profile, the target with the highest priority receives a permit first. Targets of equal
 /// priority come in the order of their arrival. Among the profiles, the profile comes first whose
-/// next informer has waited longest.
+/// next informer has waited longest, whatever its priority. So no profile can delay other profiles
+/// by its priorities.
 #[derive(Clone, Debug)]
 pub(crate) struct ListSlots(Arc<Mutex<ListSlotsState>>);
 
@@ -121,8 +122,9 @@ impl ListSlotsState {
             return None;
         }
         let (in_use, namespace_limit) = (&self.in_use, self.namespace_limit);
-        let has_quota =
-            |name: &ProfileRef| in_use.get(&name.namespace).is_none_or(|&it| it < namespace_limit);
+        let has_quota = |name: &ProfileRef| {
+            in_use.get(&name.namespace).is_none_or(|&slots| slots < namespace_limit)
+        };
         let first = |profile: &ProfileListSlots| {
             let ((_, sequence), waiter) = profile.waiting.first_key_value()?;
             (profile.in_use < waiter.limit).then_some(*sequence)

@@ -7,16 +7,12 @@ use super::{
     request::{self, UpstreamBody},
     request_builder::InformerRequestBuilder,
 };
-use crate::informer::{
-    UpstreamEventType,
-    upstream::{
-        event_splitter::EventSplitter, metadata::ListMetadata, upstream_event::UpstreamEvent,
-    },
-};
 use futures::StreamExt as _;
 use http::Request;
 use kubewarm_api::model::{FaultReason, InformerKey, RequestFault, ResourceVersion};
-use std::{fmt, sync::Arc, time::Duration};
+use kubewarm_client::fault;
+use kubewarm_wire::upstream::{EventSplitter, ListMetadata, UpstreamEvent, UpstreamEventType};
+use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Maximum number of bytes that `peek` reads of a response. One object of 1.5 MiB, etcd's default
@@ -48,11 +44,11 @@ impl ListWatchClient {
 
     /// Sets whether later lists and watches accept protobuf. Initially, they accept only JSON.
     pub(crate) fn accept_protobuf(&mut self, is_accepted: bool) {
-        self.endpoint.accepts_protobuf = is_accepted;
+        self.endpoint.can_use_protobuf = is_accepted;
     }
 
-    pub(crate) fn accepts_protobuf(&self) -> bool {
-        self.endpoint.accepts_protobuf
+    pub(crate) fn can_use_protobuf(&self) -> bool {
+        self.endpoint.can_use_protobuf
     }
 
     /// Sends the request that `build` creates, and waits for the headers of a successful response,
@@ -136,7 +132,7 @@ impl ListWatchClient {
 fn read_first_event(event: Option<UpstreamEvent<'_>>) -> Result<WatchProbeResult, RequestFault> {
     let Some(event) = event else { return Ok(WatchProbeResult::Unclear) };
     let result = match event.kind {
-        UpstreamEventType::Error => return Err(event.fault()),
+        UpstreamEventType::Error => return Err(fault::of_event(&event)),
         UpstreamEventType::Bookmark => {
             event.bookmark().map(|bookmark| WatchProbeResult::Bookmark(bookmark.version))
         }
@@ -146,11 +142,4 @@ fn read_first_event(event: Option<UpstreamEvent<'_>>) -> Result<WatchProbeResult
     };
     // An event that cannot be parsed does not show whether an object changed.
     Ok(result.unwrap_or(WatchProbeResult::Unclear))
-}
-
-impl fmt::Debug for ListWatchClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Omit the client, because it holds credentials.
-        f.debug_struct("ListWatchClient").field("endpoint", &self.endpoint).finish_non_exhaustive()
-    }
 }

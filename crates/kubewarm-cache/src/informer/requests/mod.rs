@@ -1,4 +1,4 @@
-//! The requests of informers: what is sent, how often, and what the responses say.
+//! Builds, limits and sends the requests of informers, and evaluates the responses.
 
 pub(super) mod access_check;
 pub(super) mod digest;

@@ -1,8 +1,5 @@
 //! Sends an informer's requests, and converts every error into a `RequestFault`.
 
-use crate::informer::upstream::{
-    list_splitter::ListSplitter, metadata::ListMetadata, partial_item::SplitItem,
-};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
 use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
@@ -11,6 +8,7 @@ use jiff::Timestamp;
 use kube::client::Body;
 use kubewarm_api::model::{FaultReason, ObjectEncoding, RequestFault};
 use kubewarm_client::fault;
+use kubewarm_wire::upstream::{ListMetadata, ListSplitter, SplitItem};
 use kubewarm_wire::{MediaType, PROTOBUF};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -52,20 +50,20 @@ pub(crate) async fn open(
         return Err(read_error_response(response, headers_within).await);
     }
     let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let is_protobuf = content_type.is_some_and(|it| it.starts_with(PROTOBUF.as_bytes()));
+    let is_protobuf = content_type.is_some_and(|value| value.starts_with(PROTOBUF.as_bytes()));
     let media_type = if is_protobuf { MediaType::Protobuf } else { MediaType::Json };
     let chunks = response.into_body().into_data_stream();
     let chunks = chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed();
     Ok(UpstreamBody { chunks, media_type })
 }
 
-/// Reads a list to its end and passes each item to `each`, with the result of [`ListSplitter::encoding`]. Holds one
-/// item in memory at a time.
+/// Reads a list to its end and passes each item to `each`, with the result of
+/// [`ListSplitter::encoding`]. Holds one item in memory at a time.
 ///
 /// # Errors
 ///
-/// [`FaultReason::Malformed`] for an incomplete list; [`FaultReason::TimedOut`] if the list does not end by
-/// `until`; the errors of `each`.
+/// [`FaultReason::Malformed`] for an incomplete list; [`FaultReason::TimedOut`] if the list does
+/// not end by `until`; the errors of `each`.
 pub(crate) async fn items(
     body: UpstreamBody,
     until: Instant,

@@ -24,8 +24,9 @@ pub(crate) struct InformerRequestBuilder {
     accept_list: String,
     accept_watch: String,
     accept_one: String,
-    /// Whether lists and watches accept protobuf, and JSON only if the API server does not have protobuf.
-    pub(crate) accepts_protobuf: bool,
+    /// Whether lists and watches accept protobuf, and JSON only if the API server does not have
+    /// protobuf.
+    pub(crate) can_use_protobuf: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +113,7 @@ impl InformerRequestBuilder {
             accept_list: accept("PartialObjectMetadataList"),
             accept_watch: accept("PartialObjectMetadata"),
             accept_one,
-            accepts_protobuf: false,
+            can_use_protobuf: false,
         })
     }
 
@@ -178,7 +179,7 @@ impl InformerRequestBuilder {
     /// Returns the media types of a request. `json` is the media type of JSON.
     fn accepted(&self, json: &str) -> String {
         match json.strip_prefix("application/json") {
-            Some(parameters) if self.accepts_protobuf => format!("{PROTOBUF}{parameters},{json}"),
+            Some(parameters) if self.can_use_protobuf => format!("{PROTOBUF}{parameters},{json}"),
             _ => json.to_owned(),
         }
     }

@@ -5,16 +5,12 @@ use super::{
     access_check::AccessCheckResult, list_watch_client::ListWatchClient, request,
     request_builder::ListPaging,
 };
-use crate::informer::upstream::{
-    decoder::{DecodeError, ObjectDecoder},
-    metadata::ListMetadata,
-    partial_item::SplitItem,
-};
 use kubewarm_api::model::{
     DecodedObject, FaultReason, InformerKey, InformerSpec, ManagedFieldsPolicy, ObjectEncoding,
     Projection, RequestFault,
 };
 use kubewarm_client::is_builtin_group;
+use kubewarm_wire::upstream::{DecodeError, ListMetadata, ObjectDecoder, SplitItem};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -46,7 +42,7 @@ pub struct SampleRequest<'a> {
     pub token: &'a str,
     /// Whether the page may be in protobuf. The page is in JSON in any case for a custom resource
     /// and for [`SampleProjection::Metadata`].
-    pub accepts_protobuf: bool,
+    pub can_use_protobuf: bool,
 }
 
 /// One fetched page: the number of its objects, the next continue token, and the request's
@@ -106,15 +102,15 @@ impl From<SamplePageError> for RequestFault {
 pub async fn fetch_sample_page(
     client: &Arc<kube::Client>,
     key: &InformerKey,
-    SampleRequest { projection, limit, token, accepts_protobuf }: SampleRequest<'_>,
+    SampleRequest { projection, limit, token, can_use_protobuf }: SampleRequest<'_>,
     mut visit: impl FnMut(ObjectEncoding, &DecodedObject<'_>) + Send,
 ) -> Result<SamplePage, SamplePageError> {
     let key = &shallow(key, projection);
     let mut list_watch = ListWatchClient::new(client, key)?;
-    let accepts_protobuf = accepts_protobuf
+    let can_use_protobuf = can_use_protobuf
         && projection == SampleProjection::AsDeclared
         && is_builtin_group(key.resource.group());
-    list_watch.accept_protobuf(accepts_protobuf);
+    list_watch.accept_protobuf(can_use_protobuf);
     let part = ListPaging::Page { limit, token };
     let started = Instant::now();
     let chunks = list_watch.open(PAGE_TIMEOUT, |endpoint| endpoint.list(part)).await?;
@@ -144,8 +140,8 @@ pub async fn fetch_sample_page(
     });
     let ListMetadata { token, remaining_item_count, .. } = meta.await?;
     if !is_known {
-        // Without protobuf, the server ignores that only JSON is accepted.
-        return Err(if accepts_protobuf {
+        // If the request accepted only JSON, the API server has sent protobuf anyway.
+        return Err(if can_use_protobuf {
             SamplePageError::NeedsJson
         } else {
             RequestFault::new(FaultReason::Malformed, "the list is not JSON").into()

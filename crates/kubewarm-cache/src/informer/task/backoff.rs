@@ -14,7 +14,8 @@ pub(crate) struct RetryBackoff {
     /// The first delay.
     unit: Duration,
     failures: u32,
-    /// Attempts since the last reset that began before their delay had ended.
+    /// Attempts since the last reset that began before the end of their delay, because the API
+    /// server was reachable again.
     early_starts: u32,
 }
 
@@ -45,13 +46,13 @@ impl RetryBackoff {
         retry_after: Option<Duration>,
         spread: f64,
     ) -> Duration {
-        let own = self.own_delay();
+        let delay = self.own_delay();
         self.failures = self.failures.saturating_add(1);
-        let own = own.mul_f64(1.0 - spread / 4.0);
-        retry_after.map_or(own, |retry_after| {
+        let delay = delay.mul_f64(1.0 - spread / 4.0);
+        retry_after.map_or(delay, |retry_after| {
             let retry_after = retry_after.min(MAX_SERVER_DELAY);
             let extra = (retry_after / 4).max(self.unit);
-            (retry_after + extra.mul_f64(spread)).max(own)
+            (retry_after + extra.mul_f64(spread)).max(delay)
         })
     }
 

@@ -2,12 +2,12 @@
 //!
 //! - Every profile that declares the informer exceeds its limit on memory or objects. The pause
 //!   ends when usage falls below a limit, or when the controller stops the informer.
-//! - The thread that compresses stored objects again is late.
+//! - The thread that compresses stored objects again, with a better dictionary, is late.
 
-use super::InformerTask;
+use super::list::ListRun;
 use crate::informer::shared_informer::SharedInformer;
-use kubewarm_api::model::{FaultReason, RequestFault, UsageMeter};
-use std::{sync::Arc, time::Duration};
+use kubewarm_api::model::{FaultReason, RequestFault};
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Number of bytes that an informer's list receives before kubewarm checks the limits on memory and
@@ -31,16 +31,16 @@ const MAX_PAUSE: Duration = Duration::from_mins(1);
 const MAX_COMPRESSION_PAUSE: Duration = Duration::from_secs(5);
 /// Timeout of the request for the total number of the informer's objects, long enough for a busy
 /// API server. The list is paused during this request. From the total number, kubewarm computes
-/// which limit on objects would be sufficient.
+/// which limit on objects would be sufficient, and reports this limit to the user.
 const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl InformerTask {
+impl ListRun<'_> {
     /// Pauses a list while every profile that declares the informer exceeds its limit on memory or
     /// objects, and while compression is late. Returns `true` if the list paused. The caller then
     /// restarts its own time limits.
     ///
-    /// `bytes` is the size of the object that the list just added to the store. The method does this
-    /// once per MiB of received objects.
+    /// `bytes` is the size of the object that the list just added to the store. The method does
+    /// this once per MiB of received objects.
     ///
     /// When the usage first exceeds a limit, the method requests the total number of objects. It
     /// then notifies the controller, which stops an informer that does not fit into the limits.
@@ -54,13 +54,13 @@ impl InformerTask {
             return Ok(false);
         }
         self.unchecked_bytes = 0;
-        if !self.has_reported_excess && !self.meter().is_within_all() {
+        if !self.session.has_reported_excess() && !self.session.meter().is_within_all() {
             self.fetch_object_count().await;
         }
-        self.notify_excess();
+        self.session.notify_excess();
         let mut has_waited = self.wait_for_compression().await;
         let until = Instant::now() + MAX_PAUSE;
-        while !self.meter().can_grow() {
+        while !self.session.meter().can_grow() {
             if Instant::now() >= until {
                 let message = "the limits on memory and objects have been exceeded for a minute";
                 return Err(RequestFault::new(FaultReason::Throttled, message));
@@ -71,13 +71,13 @@ impl InformerTask {
         Ok(has_waited)
     }
 
-    /// Waits until the store's objects are compressed with the dictionary that is being made, for at
-    /// most 5 s. Otherwise, a list that is faster than compression makes the process much larger
-    /// than the accounted bytes. Returns whether it waited.
+    /// Waits until the store's objects are compressed with the dictionary that kubewarm makes at
+    /// present, for at most 5 s. Otherwise, a list that is faster than compression makes the
+    /// process much larger than the accounted bytes. Returns whether it waited.
     async fn wait_for_compression(&self) -> bool {
         let until = Instant::now() + MAX_COMPRESSION_PAUSE;
         let mut has_waited = false;
-        while self.informer.reader.awaits_dictionary() && Instant::now() < until {
+        while self.session.informer.reader.awaits_dictionary() && Instant::now() < until {
             has_waited = true;
             sleep(POLL_INTERVAL).await;
         }
@@ -88,43 +88,29 @@ impl InformerTask {
     /// status already contains this number. For lists with a selector, the API server does not
     /// report the number.
     async fn fetch_object_count(&self) {
-        if self.informer.status().report.expected.is_some() {
+        if self.session.informer.status().report.expected.is_some() {
             return;
         }
-        let _counting = CountingGuard::new(&self.informer);
-        if let Ok(first) = self.list_watch.peek(COUNT_TIMEOUT).await {
+        let _counting = ObjectCountGuard::new(&self.session.informer);
+        if let Ok(first) = self.session.list_watch.peek(COUNT_TIMEOUT).await {
             let expected = first.remaining_item_count.map(|behind| behind.saturating_add(1));
-            self.informer.status().report.expected = expected;
+            self.session.informer.status().report.expected = expected;
         }
-    }
-
-    fn meter(&self) -> Arc<UsageMeter> {
-        self.informer.settings(|settings| Arc::clone(&settings.meter))
-    }
-
-    /// Notifies the controller each time that one of the informer's profiles begins to exceed its
-    /// limit on memory or objects.
-    pub(crate) fn notify_excess(&mut self) {
-        let exceeded = !self.meter().is_within_all();
-        if exceeded && !self.has_reported_excess {
-            self.shared.changes.notify();
-        }
-        self.has_reported_excess = exceeded;
     }
 }
 
-/// Sets [`InformerReport::is_counting`](super::InformerReport::is_counting) until it is dropped, also
-/// if the task ends before the response.
-struct CountingGuard<'a>(&'a SharedInformer);
+/// Sets [`InformerReport::is_counting`](super::InformerReport::is_counting) until it is dropped,
+/// also if the task ends before the response.
+struct ObjectCountGuard<'a>(&'a SharedInformer);
 
-impl<'a> CountingGuard<'a> {
+impl<'a> ObjectCountGuard<'a> {
     fn new(informer: &'a SharedInformer) -> Self {
         informer.status().report.is_counting = true;
         Self(informer)
     }
 }
 
-impl Drop for CountingGuard<'_> {
+impl Drop for ObjectCountGuard<'_> {
     fn drop(&mut self) {
         self.0.status().report.is_counting = false;
     }

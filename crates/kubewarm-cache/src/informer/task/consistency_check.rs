@@ -4,7 +4,7 @@
 //! The list is at the store's exact resource version, so changes during the check have no effect. A
 //! check compares only names, UIDs and resource versions.
 
-use super::{InformerTask, watch_stream::WatchStreamEnd};
+use super::{watch::WatchRun, watch_stream::WatchStreamEnd};
 use crate::informer::requests::{digest::ObjectSetDigest, request_builder::ListPaging};
 use futures::{
     FutureExt as _,
@@ -25,20 +25,36 @@ pub enum ConsistencyResult {
     /// resource versions are not numbers, or the API server cannot list at the store's resource
     /// version.
     Skipped,
-    /// The API server rejected the list request of the consistency check, or did not respond.
+    /// The list request of the consistency check failed, for example because the API server
+    /// rejected it or did not respond.
     Failed,
 }
 
 /// Time limit for each page of the list that is compared with the store.
 const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 
-impl InformerTask {
+/// When consistency checks are due.
+pub(crate) struct ConsistencySchedule {
+    /// Start of the last check. Before the first check, this is the start of the task's run.
+    checked_at: Instant,
+    /// Random factor from 0.8 to 1.2 for the period. The factor spreads the checks of informers
+    /// that started together.
+    jitter: f64,
+}
+
+impl ConsistencySchedule {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { checked_at: now, jitter: 0.8 + 0.4 * fastrand::f64() }
+    }
+}
+
+impl WatchRun<'_> {
     /// Waits until the next consistency check is due. If the profile disables consistency checks,
     /// the future never completes. Cancel safe.
     pub(crate) fn consistency_check_due(&self) -> impl Future<Output = ()> + use<> {
-        let period = self.informer.settings(|settings| settings.consistency_check_period);
+        let period = self.session.informer.settings(|settings| settings.consistency_check_period);
         let due = period.and_then(|period| {
-            self.consistency_checked_at.checked_add(period.mul_f64(self.consistency_check_jitter))
+            self.checks.checked_at.checked_add(period.mul_f64(self.checks.jitter))
         });
         async move {
             match due {
@@ -57,17 +73,17 @@ impl InformerTask {
     pub(crate) fn start_consistency_check(
         &mut self,
     ) -> Fuse<BoxFuture<'static, ConsistencyResult>> {
-        self.consistency_checked_at = Instant::now();
-        let (stored, version) = ObjectSetDigest::new().of_store(&self.informer.reader);
-        let is_whole = self.rejected == 0 && !self.informer.status().has_undecodable();
-        let at = version.filter(|version| is_whole && !version.is_opaque());
-        let Some(at) = at.filter(|at| self.version().as_ref() == Some(at)) else {
-            self.metrics.count_consistency_check(ConsistencyResult::Skipped);
+        self.checks.checked_at = Instant::now();
+        let (stored, version) = ObjectSetDigest::new().of_store(&self.session.informer.reader);
+        let is_whole = self.session.rejected == 0;
+        let Some(at) = version.filter(|version| is_whole && !version.is_opaque()) else {
+            self.session.metrics.count_consistency_check(ConsistencyResult::Skipped);
             return Fuse::terminated();
         };
-        let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
-        let limit = self.informer.settings(|settings| settings.lists.page_size);
-        let namespace = self.namespace_of_profile();
+        let (list_watch, shared) =
+            (self.session.list_watch.clone(), Arc::clone(&self.session.shared));
+        let limit = self.session.informer.settings(|settings| settings.lists.page_size);
+        let namespace = self.session.namespace_of_profile();
         let check = async move {
             let _permit = shared.consistency_checks.acquire(&namespace).await;
             let mut listed = stored.empty();
@@ -104,13 +120,13 @@ impl InformerTask {
         &self,
         result: ConsistencyResult,
     ) -> Option<WatchStreamEnd> {
-        self.metrics.count_consistency_check(result);
+        self.session.metrics.count_consistency_check(result);
         if result != ConsistencyResult::Different {
             return None;
         }
         tracing::error!(
-            informer = %self.informer.key,
-            version = self.version().map(|version| version.to_string()),
+            informer = %self.session.informer.key,
+            version = self.session.version().map(|version| version.to_string()),
             "the store differs from the API server at the same version; listing again"
         );
         Some(WatchStreamEnd::Inconsistent)

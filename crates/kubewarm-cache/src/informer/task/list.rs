@@ -1,17 +1,13 @@
 //! Lists an informer's objects into its store: whole, as a stream or in pages.
 
 use super::{
-    InformerTask, TaskAction, TaskFailure, task_state::TaskState, watch_stream::WatchStream,
+    TaskAction, TaskFailure, session::InformerSession, task_state::TaskState,
+    watch_stream::WatchStream,
 };
 use crate::informer::{
-    DecodeStage, ListMethod, RelistReason, RelistReport, UndecodableObject, Verb,
+    DecodeStage, ListMethod, RelistReason, RelistReport, Verb,
     requests::{request::UpstreamBody, request_builder::ListPaging},
-    upstream::{
-        decoder::DecodeError,
-        list_splitter::ListSplitter,
-        metadata::ListMetadata,
-        partial_item::{MAX_OBJECT, SplitItem},
-    },
+    shared_informer::SharedInformer,
 };
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -19,6 +15,7 @@ use kubewarm_api::model::{
     Delta, DeltaOutcome, FaultReason, InformerSettings, MetricOutcome, ReplacePolicy, RequestFault,
     ResourceVersion,
 };
+use kubewarm_wire::upstream::{DecodeError, ListMetadata, ListSplitter, RejectedObject, SplitItem};
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -37,7 +34,7 @@ pub(crate) enum ListError {
     /// The list has a lower resource version than the store, for example after an etcd restore.
     RolledBack,
     /// An object cannot be read in protobuf, or the field tables lack the kind of the list.
-    NeedsJson(UndecodableObject),
+    NeedsJson(RejectedObject),
 }
 
 impl From<RequestFault> for ListError {
@@ -46,29 +43,81 @@ impl From<RequestFault> for ListError {
     }
 }
 
-impl InformerTask {
+/// One list, with all attempts by other methods.
+pub(crate) struct ListRun<'a> {
+    pub(super) session: &'a mut InformerSession,
+    history: &'a mut ListHistory,
+    /// Number of bytes that the list received since kubewarm last compared memory and objects with
+    /// the profiles' limits.
+    pub(super) unchecked_bytes: usize,
+}
+
+/// State that all lists of one run of the informer's task share.
+#[derive(Default)]
+pub(crate) struct ListHistory {
+    /// Number of consecutive lists that failed because the response was cut off or malformed. After
+    /// two, the informer lists in pages.
+    broken_lists: u32,
+    /// Number of objects that the current list found with a new UID, including the failed attempts
+    /// of this list. A later attempt finds these objects unchanged, so a new attempt does not reset
+    /// the number.
+    replaced: u64,
+    /// When the last list completed.
+    listed_at: Option<Instant>,
+}
+
+impl ListHistory {
+    pub(crate) fn listed_at(&self) -> Option<Instant> {
+        self.listed_at
+    }
+
+    /// Removes all objects from the store, and resets the number of replaced objects, because a
+    /// list cannot replace objects of an empty store.
+    pub(crate) fn purge(&mut self, informer: &SharedInformer) {
+        self.replaced = 0;
+        informer.purge();
+    }
+
+    /// Purges the store after an etcd restore, because etcd has lost changes that the store
+    /// contains.
+    pub(crate) fn roll_back(&mut self, session: &InformerSession) -> TaskAction {
+        tracing::warn!(
+            informer = %session.informer.key,
+            version = session.version().map(|version| version.to_string()),
+            "resource versions went back, as after an etcd restore; listing again"
+        );
+        session.metrics.resource_version_rollbacks.inc();
+        self.purge(&session.informer);
+        TaskAction::List(Some(RelistReason::Rollback))
+    }
+}
+
+impl<'a> ListRun<'a> {
+    pub(crate) fn new(session: &'a mut InformerSession, history: &'a mut ListHistory) -> Self {
+        Self { session, history, unchecked_bytes: 0 }
+    }
+
     /// Waits for a list slot (a permit for one concurrent list), lists, and returns what the
     /// informer does next. `why` is the reason of a relist, or `None` for a first list.
     pub(crate) async fn list(
-        &mut self,
+        mut self,
         why: Option<RelistReason>,
     ) -> Result<TaskAction, TaskFailure> {
         let failed = |fault| TaskFailure { fault, verb: Verb::List, then: TaskAction::List(why) };
-        let is_synced = self.informer.status().is_synced();
+        let is_synced = self.session.informer.status().is_synced();
         if is_synced {
-            self.informer.enter(TaskState::Queued);
+            self.session.informer.enter(TaskState::Queued);
         }
-        let settings = self.informer.settings(InformerSettings::clone);
-        let shared = Arc::clone(&self.shared);
-        // Choose the list strategies and the encoding before waiting for a permit to list. Both can send
-        // requests, and a slow response must not occupy a permit.
-        let mut order = shared
-            .list_methods
-            .order(&shared.operator, &self.informer.key, settings.lists.strategy)
-            .await;
-        self.choose_media_type().await;
+        let settings = self.session.informer.settings(InformerSettings::clone);
+        let shared = Arc::clone(&self.session.shared);
+        // Choose the list strategies and the encoding before waiting for a permit to list. Both can
+        // send requests, and a slow response must not occupy a permit.
+        let version = shared.list_methods.server_version().await;
+        let key = &self.session.informer.key;
+        let mut order = shared.list_methods.order(version.as_ref(), key, settings.lists.strategy);
+        self.session.choose_media_type(version.as_ref()).await;
         let slot = shared.lists.acquire(&settings.list_slot_owner).await;
-        self.informer.enter(TaskState::Listing);
+        self.session.informer.enter(TaskState::Listing);
         let replace_policy = match why {
             Some(
                 RelistReason::Redefined | RelistReason::Recreated | RelistReason::Inconsistent,
@@ -76,7 +125,7 @@ impl InformerTask {
             _ => ReplacePolicy::Changed,
         };
 
-        if self.broken_lists >= 2 {
+        if self.history.broken_lists >= 2 {
             // At least two consecutive lists broke off or were malformed. Use pages, because short
             // responses break off less often.
             order.retain(|&method| method == ListMethod::PagedList);
@@ -88,10 +137,10 @@ impl InformerTask {
             let listed = self.list_with(method, replace_policy).await;
             match listed {
                 Ok(listed) => break (method, listed, requested_at),
-                Err(ListError::NeedsJson(object)) if self.list_watch.accepts_protobuf() => {
-                    self.fall_back_to_json(&object);
+                Err(ListError::NeedsJson(object)) if self.session.list_watch.can_use_protobuf() => {
+                    self.session.fall_back_to_json(&object);
                 }
-                // The server ignores that only JSON is accepted.
+                // The request accepted only JSON, but the API server responded in protobuf.
                 Err(ListError::NeedsJson(object)) => {
                     return Err(failed(RequestFault::new(
                         FaultReason::Malformed,
@@ -102,31 +151,37 @@ impl InformerTask {
                     if needs_other_method(method, &fault) && methods.len() > 1 =>
                 {
                     methods.next();
-                    tracing::info!(informer = %self.informer.key, ?method, %fault, "falling back to another list method");
-                    shared.list_methods.avoid(&self.informer.key, method);
+                    tracing::info!(informer = %self.session.informer.key, ?method, %fault, "falling back to another list method");
+                    shared.list_methods.avoid(&self.session.informer.key, method);
                 }
-                Err(ListError::RolledBack) => return Ok(self.roll_back()),
+                Err(ListError::RolledBack) => return Ok(self.history.roll_back(self.session)),
                 Err(ListError::Fault(fault)) => {
                     let broke =
                         matches!(fault.reason(), FaultReason::Unreachable | FaultReason::Malformed);
-                    self.broken_lists = if broke { self.broken_lists.saturating_add(1) } else { 0 };
+                    self.history.broken_lists =
+                        if broke { self.history.broken_lists.saturating_add(1) } else { 0 };
                     return Err(failed(fault));
                 }
             }
         };
         drop(slot);
-        self.broken_lists = 0;
+        self.history.broken_lists = 0;
 
         let AppliedList { version, stream } = listed;
-        let swept = self.informer.apply(Delta::ListDone(version.clone()));
+        let swept = self.session.informer.apply(Delta::ListDone(version.clone()));
         let removed = if let DeltaOutcome::Swept { removed } = swept { removed } else { 0 };
-        if self.informer.reader.objects() == 0
-            && let Some(fault) = self.absent_namespace(requested_at).await
+        if self.session.informer.reader.objects() == 0
+            && let Some(fault) = self.session.absent_namespace(requested_at).await
         {
             return Err(failed(fault));
         }
         self.finish_list(why, removed, strategy, &version, requested_at);
         Ok(stream.map_or(TaskAction::Watch, |stream| TaskAction::Follow(Box::new(stream))))
+    }
+
+    /// Removes all objects from the store.
+    pub(crate) fn purge(&mut self) {
+        self.history.purge(&self.session.informer);
     }
 
     fn finish_list(
@@ -137,28 +192,25 @@ impl InformerTask {
         version: &ResourceVersion,
         requested_at: Instant,
     ) {
-        let replaced = std::mem::take(&mut self.replaced);
-        self.listed_at = Some(Instant::now());
-        let warmed = {
-            let mut status = self.informer.status();
-            status.report.fault.take_if(|fault| fault.verb == Verb::List);
-            status.record_list(version, strategy, requested_at, self.epoch)
-        };
-        self.shared.changes.notify();
+        let replaced = std::mem::take(&mut self.history.replaced);
+        self.history.listed_at = Some(Instant::now());
+        let refusals = self.session.refusals;
+        let informer = &self.session.informer;
+        let warmed = informer.record_list(version, strategy, requested_at, refusals);
         if let Some(warmed) = warmed {
             tracing::info!(
-                informer = %self.informer.key, objects = self.informer.reader.objects(), ?strategy,
+                informer = %self.session.informer.key, objects = self.session.informer.reader.objects(), ?strategy,
                 milliseconds = u64::try_from(warmed.took.as_millis()).unwrap_or(u64::MAX), "synced"
             );
-            self.metrics.observe_warmup(strategy, warmed.took);
+            self.session.metrics.observe_warmup(strategy, warmed.took);
         }
         if let Some(reason) = why {
-            self.metrics.count_relist(reason, replaced, removed);
+            self.session.metrics.count_relist(reason, replaced, removed);
             let relist =
                 RelistReport { at: Timestamp::now(), reason, replaced, deleted_objects: removed };
-            self.informer.status().report.last_relist = Some(relist);
+            self.session.informer.status().report.last_relist = Some(relist);
             tracing::info!(
-                informer = %self.informer.key, ?reason, replaced, deleted_objects = removed, "relisted"
+                informer = %self.session.informer.key, ?reason, replaced, deleted_objects = removed, "relisted"
             );
         }
     }
@@ -168,13 +220,14 @@ impl InformerTask {
         method: ListMethod,
         replace_policy: ReplacePolicy,
     ) -> Result<AppliedList, ListError> {
-        self.rejected = 0;
-        self.informer.status().begin_list();
-        self.informer.apply(Delta::ListStarted(replace_policy));
-        // An undecodable object can be deleted while no watch is open. The list then ends its report without
-        // a change of the store, but the earlier versions of the store lacked the object.
-        if self.informer.status().has_undecodable() {
-            self.informer.apply(Delta::Unreadable);
+        self.session.rejected = 0;
+        self.session.informer.status().begin_list();
+        self.session.informer.apply(Delta::ListStarted(replace_policy));
+        // An undecodable object can be deleted while no watch is open. When the list completes, the
+        // object's report ends without a change of the store. But the earlier versions of the store
+        // lacked the object, so the event log must not serve them.
+        if self.session.informer.status().has_undecodable() {
+            self.session.informer.apply(Delta::Unreadable);
         }
         match method {
             ListMethod::List => self.list_whole().await,
@@ -195,7 +248,7 @@ impl InformerTask {
         &mut self,
         replace_policy: ReplacePolicy,
     ) -> Result<AppliedList, ListError> {
-        let limit = self.informer.settings(|settings| settings.lists.page_size);
+        let limit = self.session.informer.settings(|settings| settings.lists.page_size);
         let mut meta = self.page(ListPaging::Page { limit, token: "" }).await?;
         while !meta.token.is_empty() {
             let token = std::mem::take(&mut meta.token);
@@ -204,7 +257,7 @@ impl InformerTask {
                 match self.page(ListPaging::Page { limit, token: &token }).await {
                     Ok(meta) => break meta,
                     Err(ListError::Fault(fault)) if fault.reason() == FaultReason::Gone => {
-                        self.informer.apply(Delta::ListStarted(replace_policy));
+                        self.session.informer.apply(Delta::ListStarted(replace_policy));
                         return self.list_whole().await;
                     }
                     // The page is malformed: fetch it again. kubewarm then stores the page's first
@@ -237,23 +290,23 @@ impl InformerTask {
     pub(crate) fn count_list<T>(&self, received: &Result<T, ListError>, started: Instant) {
         let took = started.elapsed();
         let outcome = if received.is_ok() {
-            self.informer.status().record_list_duration(took);
+            self.session.informer.status().record_list_duration(took);
             MetricOutcome::Success
         } else {
             MetricOutcome::Error
         };
-        self.metrics.count_list(outcome, took);
+        self.session.metrics.count_list(outcome, took);
     }
 
     async fn receive(&mut self, part: ListPaging<'_>) -> Result<ListMetadata, ListError> {
-        let timing = self.shared.timing.clone();
+        let timing = self.session.shared.timing.clone();
         let sent = Instant::now();
         let within = timing.list_headers;
         let UpstreamBody { mut chunks, media_type } =
-            self.list_watch.open(within, |endpoint| endpoint.list(part)).await?;
-        self.informer.status().record_success(Verb::List, sent);
+            self.session.list_watch.open(within, |endpoint| endpoint.list(part)).await?;
+        self.session.informer.record_success(Verb::List, sent);
         let mut items = ListSplitter::new(media_type);
-        let mut checked = false;
+        let mut is_checked = false;
         let mut window = (Instant::now() + timing.list_window, 0);
         loop {
             let chunk = match timeout_at(window.0, chunks.next()).await {
@@ -262,7 +315,7 @@ impl InformerTask {
                 Err(_elapsed) => return Err(too_slow().into()),
             };
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-            self.metrics.upstream_list_bytes.inc_by(length);
+            self.session.metrics.upstream_list_bytes.inc_by(length);
             window.1 += length;
             if window.1 >= timing.list_min_bytes {
                 window = (Instant::now() + timing.list_window, 0);
@@ -270,8 +323,8 @@ impl InformerTask {
             let mut rest = &chunk[..];
             let mut arrived = 0;
             while !rest.is_empty() {
-                if !checked && items.has_head() {
-                    checked = true;
+                if !is_checked && items.has_head() {
+                    is_checked = true;
                     self.refuse_older(&items.metadata()?)?;
                     self.use_encoding(items.encoding())?;
                 }
@@ -285,8 +338,8 @@ impl InformerTask {
                 }
                 rest = rest.get(consumed..).unwrap_or_default();
             }
-            self.metrics.upstream_list_items.inc_by(arrived);
-            self.informer.status().report.listed += arrived;
+            self.session.metrics.upstream_list_items.inc_by(arrived);
+            self.session.informer.status().report.listed += arrived;
         }
         if !items.is_complete() {
             return Err(self.truncated().into());
@@ -295,7 +348,7 @@ impl InformerTask {
         self.use_encoding(items.encoding())?;
         self.refuse_older(&meta)?;
         if let Some(remaining) = meta.remaining_item_count {
-            let mut status = self.informer.status();
+            let mut status = self.session.informer.status();
             let report = &mut status.report;
             report.expected = Some(report.listed.saturating_add(remaining));
         }
@@ -306,7 +359,7 @@ impl InformerTask {
         match item {
             SplitItem::Whole(object) => self.apply_listed(object, DecodeStage::ListItem),
             SplitItem::Oversized(head) => {
-                self.reject(self.oversized(head), DecodeStage::ListItem);
+                self.session.reject(self.session.oversized(head), DecodeStage::ListItem);
                 Ok(())
             }
         }
@@ -319,23 +372,19 @@ impl InformerTask {
         object: &[u8],
         stage: DecodeStage,
     ) -> Result<(), ListError> {
-        match self.decoder.decode(object) {
+        match self.session.decoder.decode(object) {
             Ok(item) => {
-                let outcome = self.informer.apply(Delta::Upsert(item));
-                self.replaced += u64::from(outcome == DeltaOutcome::Replaced);
+                let outcome = self.session.informer.apply(Delta::Upsert(item));
+                self.history.replaced += u64::from(outcome == DeltaOutcome::Replaced);
             }
-            Err(DecodeError::Undecodable(rejected)) => self.reject(rejected, stage),
+            Err(DecodeError::Undecodable(rejected)) => self.session.reject(rejected, stage),
             Err(DecodeError::NeedsJson(object)) => return Err(ListError::NeedsJson(object)),
         }
         Ok(())
     }
 
-    pub(crate) fn oversized(&self, head: &[u8]) -> UndecodableObject {
-        let problem = format!("it is larger than {} MiB", MAX_OBJECT >> 20);
-        UndecodableObject::new(self.decoder.encoding, head, problem)
-    }
-
-    /// Returns an error if the list is older than the store. Returns `Ok` if `meta` has no version.
+    /// Returns an error if the list is older than the store, which shows an etcd restore. Returns
+    /// `Ok` if `meta` has no version yet.
     ///
     /// The API server sends the version of built-in kinds before the items. It sends the version of
     /// custom resources after the items.
@@ -349,14 +398,14 @@ impl InformerTask {
     /// Returns [`ListError::RolledBack`] if `listed` is older than the store's version. Every list
     /// is a consistent read, so an older list shows that resource versions went back.
     pub(crate) fn refuse_rollback(&self, listed: &ResourceVersion) -> Result<(), ListError> {
-        match self.informer.status().version() {
-            Some(known) if listed.is_older_than(known) => Err(ListError::RolledBack),
+        match self.session.version() {
+            Some(known) if listed.is_older_than(&known) => Err(ListError::RolledBack),
             Some(_) | None => Ok(()),
         }
     }
 
     fn truncated(&self) -> RequestFault {
-        self.metrics.count_decode_error(DecodeStage::List);
+        self.session.metrics.count_decode_error(DecodeStage::List);
         RequestFault::new(FaultReason::Malformed, "the list ended before it was complete")
     }
 }

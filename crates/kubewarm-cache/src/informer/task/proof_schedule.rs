@@ -1,35 +1,39 @@
-//! When an informer asks the API server for a proof that its store is current.
+//! Decides when an informer requests a proof from the API server that its store is current.
 //!
-//! A proof has two parts: the version of a consistent list, and an event or bookmark that brings the
-//! store to this version. kube-apiserver sends a bookmark about each minute. So a list shortly before
-//! each bookmark keeps a store proven for less than 2 minutes, without a second watch. A profile with
-//! a shorter `maxStalenessSeconds` needs a probe (a second, short watch), whose bookmark arrives
-//! after 1 to 3 s.
+//! A proof has two parts: the version of a consistent list, and an event or bookmark that brings
+//! the store to this version. kube-apiserver sends a bookmark about each minute. So a list shortly
+//! before each bookmark keeps a store proven for less than 2 minutes, without a second watch. A
+//! profile with a shorter `maxStalenessSeconds` needs a probe (a second, short watch), whose
+//! bookmark arrives after 1 to 3 s.
 
 use crate::informer::{InformerTiming, report::KEPT_BY_BOOKMARKS};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How old another informer's list may be. Informers of one kind start together, for example in many
-/// namespaces, so one list then serves them all.
+/// Maximum age of another informer's consistent list that an informer uses instead of its own.
+/// Informers of one resource start together, for example in many namespaces, so one list is then
+/// enough for all of them.
 const SHARED_FOR: Duration = Duration::from_secs(10);
 
 /// Maximum exponent of the pause after probes that proved nothing: 128 times
 /// `InformerTiming::probe_pause`, about 10 minutes.
 const MAX_DOUBLINGS: u32 = 7;
 
-/// Time before the end of a watch at which a list must be on its way: kube-apiserver sends a bookmark 2 s
-/// before the end, and a list takes at most a few seconds.
+/// Time before the end of a watch at which the informer sends a consistent list at the latest.
+/// kube-apiserver sends a bookmark 2 s before the end, which can prove only an earlier list. A list
+/// takes at most a few seconds.
 const BEFORE_END: Duration = Duration::from_secs(7);
 
-/// The requests for proofs of one open watch.
+/// The times at which an informer sends consistent lists and probes, which prove that its store is
+/// current, while one watch is open.
 #[derive(Debug)]
 pub(crate) struct ProofSchedule {
     /// When the last bookmark arrived, or the watch opened.
     bookmark_at: Instant,
     /// When the API server ends the watch.
     ends_at: Instant,
-    /// When the informer last sent a consistent list.
+    /// When kubewarm sent the consistent list that this informer last used. Another informer can
+    /// have requested it.
     asked_at: Option<Instant>,
     /// After a failed request, the informer sends no list and no probe before this time.
     not_before: Instant,
@@ -39,15 +43,15 @@ pub(crate) struct ProofSchedule {
     vain_probes: u32,
 }
 
-/// What the schedule has to keep.
+/// How current the store is, and how current the schedule must keep it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProofNeed {
     /// The store contains every change before this time.
     pub(crate) current_at: Instant,
     /// The age at which the store is stale.
     pub(crate) bound: Duration,
-    /// When kubewarm sent the first list whose version the store has not reached. `None` if no list
-    /// waits.
+    /// When kubewarm sent the first consistent list whose version the store has not reached. `None`
+    /// if the store has reached the versions of all lists.
     pub(crate) pending_since: Option<Instant>,
 }
 
@@ -64,18 +68,21 @@ impl ProofSchedule {
         }
     }
 
-    /// When to send the next consistent list.
+    /// When to send the next consistent list, whose version proves the store current once the store
+    /// reaches it.
     pub(crate) fn list_at(&self, need: &ProofNeed, timing: &InformerTiming) -> Instant {
         let due = if need.bound < KEPT_BY_BOOKMARKS {
-            // A proof takes up to 3 s more, because of the probe. So a bound of 10 s has one spare proof, and
-            // shorter ones have none.
+            // After the list, a proof takes up to 3 s more, because of the probe. So with the
+            // lowest `maxStalenessSeconds`, 10 s, a store is proven again when it is about 8 s old.
             self.asked_at.map_or(need.current_at, |at| at.max(need.current_at)) + need.bound / 2
         } else {
             let before_bookmark = self.bookmark_at + timing.list_after_bookmark;
-            // After a slow list, and if each watch ends early, no bookmark comes in time.
+            // Do not wait longer than three quarters of the bound: after a slow list, or if each
+            // watch ends early, no bookmark arrives in time.
             let due = before_bookmark.min(need.current_at + need.bound / 4 * 3);
             let due = self.asked_at.map_or(due, |at| due.max(at + timing.list_interval));
-            // The bookmark at the end of the watch comes earlier than the regular one.
+            // The bookmark at the end of the watch can arrive earlier than the regular one, so send
+            // a list before it.
             let before_end = self.ends_at - BEFORE_END;
             let is_asked =
                 self.asked_at.is_some_and(|at| at + timing.list_interval / 4 > before_end);
@@ -84,15 +91,17 @@ impl ProofSchedule {
         due.max(self.not_before)
     }
 
-    /// The oldest list of another informer that serves for the next proof. Each proof must be newer than
-    /// the last one, else the schedule would not advance.
+    /// From which time on another informer's consistent list can serve as this informer's next one.
+    /// Each list must be newer than the last one. Otherwise, `list_at` would return the same time
+    /// again.
     pub(crate) fn shared_since(&self, need: &ProofNeed, now: Instant) -> Instant {
         let shared = SHARED_FOR.min(need.bound / 8);
         let since = now.checked_sub(shared).unwrap_or(now).max(need.current_at);
         self.asked_at.map_or(since, |at| since.max(at))
     }
 
-    /// When to open the next probe. `None` while no list waits, because a probe alone proves nothing.
+    /// When to open the next probe (a second, short watch). `None` if the store has reached the
+    /// versions of all lists, because a probe alone proves nothing.
     pub(crate) fn probe_at(&self, need: &ProofNeed, timing: &InformerTiming) -> Option<Instant> {
         let event_due = need.pending_since? + timing.list_grace;
         let due = if need.bound < KEPT_BY_BOOKMARKS {
@@ -112,9 +121,10 @@ impl ProofSchedule {
         self.bookmark_at = now;
     }
 
-    /// Records a probe after which the store is proven (`is_proven`), or not. A probe proves nothing for
-    /// kinds without bookmarks, which the API server does not serve from its watch cache, and at an API
-    /// server that lags behind. So the pause grows.
+    /// Records a probe after which the store is proven (`is_proven`), or not. A probe proves
+    /// nothing for kinds without bookmarks, which the API server does not serve from its watch
+    /// cache, and at an API server that lags behind. So the pause before the next probe doubles
+    /// each time.
     pub(crate) fn record_probe(&mut self, is_proven: bool, now: Instant, timing: &InformerTiming) {
         if is_proven {
             self.vain_probes = 0;
@@ -125,7 +135,7 @@ impl ProofSchedule {
         self.vain_probes = self.vain_probes.saturating_add(1);
     }
 
-    /// Records a failed request.
+    /// Records that a list or a probe failed. The informer sends neither before `retry_at`.
     pub(crate) fn record_failure(&mut self, retry_at: Instant) {
         self.not_before = retry_at;
     }
@@ -143,7 +153,8 @@ mod tests {
     fn a_list_is_due_before_the_bound_also_where_no_watch_lasts_until_a_bookmark() {
         let timing = InformerTiming::default();
         let listed = Instant::now();
-        // Each watch lasts for 20 s.
+        // In this scenario, each watch lasts only 20 s, so no bookmark arrives. This watch is the
+        // last one so far.
         let opened = listed + Duration::from_secs(100);
         let mut schedule = ProofSchedule::new(opened, Duration::from_hours(2));
         assert_eq!(schedule.list_at(&need(listed, 120, None), &timing), opened);

@@ -1,26 +1,25 @@
 //! Decides for each resource whether informers read it in protobuf.
 //!
-//! Protobuf has no field names, so kubewarm needs field tables to read it. Before the first list of a resource, one
-//! object is read in both encodings and compared. If an object cannot be read in protobuf, the resource is read in JSON
-//! until the API server's version changes. Either the API server is newer than the tables and sends an unknown field, or
-//! a client has stored a text that is not UTF-8.
+//! Protobuf has no field names, so kubewarm needs field tables to read it. Before the first list of
+//! a resource, one object is read in both encodings and compared. If an object cannot be read in
+//! protobuf, the resource is read in JSON until the API server's version changes. Either the API
+//! server is newer than the tables and sends an unknown field, or a client has stored a text that
+//! is not UTF-8.
 
-use super::{InformerTask, list::ListError};
-use crate::informer::{
-    UndecodableObject,
-    requests::{
-        list_watch_client::ListWatchClient,
-        request::{self, UpstreamBody},
-        request_builder::{InformerRequestBuilder, ListPaging},
-    },
-    upstream::{
-        decoder::{DecodeError, ObjectDecoder},
-        list_splitter::ListSplitter,
-        partial_item::SplitItem,
-    },
+use super::{
+    list::{ListError, ListRun},
+    session::InformerSession,
+};
+use crate::informer::requests::{
+    list_watch_client::ListWatchClient,
+    request::{self, UpstreamBody},
+    request_builder::{InformerRequestBuilder, ListPaging},
 };
 use kubewarm_api::model::{Delta, Identity, ObjectEncoding, RequestFault, Resource};
-use kubewarm_client::{ExpiringCache, is_builtin_group};
+use kubewarm_client::{ExpiringCache, ServerVersion, is_builtin_group};
+use kubewarm_wire::upstream::{
+    DecodeError, ListSplitter, ObjectDecoder, RejectedObject, SplitItem,
+};
 use kubewarm_wire::{JsonBuffer, MediaType, ObjectBody};
 use std::{mem, sync::Arc, time::Duration};
 use tokio::{
@@ -28,16 +27,18 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Maximum number of identities, resources and API server versions whose encoding is remembered. A forgotten one is compared
-/// again.
+/// Maximum number of remembered encodings: one for each identity, resource and API server version.
+/// kubewarm compares a forgotten encoding again.
 const MAX_REMEMBERED: u64 = 1_000;
-/// Longer than an API server keeps its version.
+/// How long kubewarm remembers an encoding. A year is longer than an API server keeps its version,
+/// so in practice only another version causes a new comparison.
 const REMEMBERED_FOR: Duration = Duration::from_hours(24 * 365);
-/// The first page of the list that the comparison reads.
+/// The page of a list that the comparison reads: only the first object of the resource.
 const ONE: ListPaging<'static> = ListPaging::Page { limit: 1, token: "" };
 
-/// The encoding of each resource, by the version of the API server. No tenant decides for another: each identity
-/// compares for itself, and an object that cannot be read in protobuf counts only in the namespace of its profile.
+/// The encoding of each resource, by the version of the API server. One tenant's objects do not
+/// change the encoding for other tenants. So each identity compares for itself, and an unreadable
+/// object counts only for profiles in the same namespace.
 #[derive(Debug)]
 pub(crate) struct ProtobufSupport {
     compared: ExpiringCache<EncodingKey, MediaTypeChoice, ComparisonError>,
@@ -52,7 +53,9 @@ type EncodingKey = (Identity, Resource, Arc<str>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MediaTypeChoice {
     Protobuf,
-    /// The text names the reason, if it is a difference between the API server and the field tables.
+    /// The text contains the reason if kubewarm could not read an object in protobuf, or read it
+    /// differently than in JSON. `None` in all other cases, for example if the API server sends no
+    /// protobuf.
     Json(Option<Box<str>>),
 }
 
@@ -67,7 +70,7 @@ enum ComparisonError {
 }
 
 impl From<RequestFault> for ComparisonError {
-    /// The list that follows reports its own fault.
+    /// Drops the fault, because the list that follows the comparison reports its own fault.
     fn from(_: RequestFault) -> Self {
         Self::Failed
     }
@@ -83,15 +86,15 @@ impl Default for ProtobufSupport {
 }
 
 impl ProtobufSupport {
-    /// Returns the choice for `of`. Compares the encodings if they have not been compared with this
-    /// version of the API server. Concurrent callers share one comparison.
+    /// Returns the choice for `key`. Compares the encodings if they have not been compared with
+    /// this version of the API server. Concurrent callers share one comparison.
     async fn choose(
         &self,
         list_watch: &ListWatchClient,
-        of: DeclaredKey,
+        key: DeclaredKey,
         within: Duration,
     ) -> MediaTypeChoice {
-        if let Some(known) = self.unreadable.get(&of) {
+        if let Some(known) = self.unreadable.get(&key) {
             return known.value;
         }
         let list_watch = list_watch.clone();
@@ -99,40 +102,39 @@ impl ProtobufSupport {
             timeout(within, compare(list_watch)).await.unwrap_or(Err(ComparisonError::Failed))
         };
         let compared = &self.compared;
-        match compared.get_or_fetch(&Handle::current(), of.0.clone(), None, || compare).await {
+        match compared.get_or_fetch(&Handle::current(), key.0.clone(), None, || compare).await {
             Ok(entry) => entry.value,
-            Err(ComparisonError::Unreadable(problem)) => self.record_unreadable(of, &problem),
+            Err(ComparisonError::Unreadable(problem)) => self.record_unreadable(key, &problem),
             Err(ComparisonError::NoObject) => MediaTypeChoice::Protobuf,
             Err(ComparisonError::Failed) => MediaTypeChoice::Json(None),
         }
     }
 
-    fn record_unreadable(&self, of: DeclaredKey, problem: &str) -> MediaTypeChoice {
+    fn record_unreadable(&self, key: DeclaredKey, problem: &str) -> MediaTypeChoice {
         let choice = MediaTypeChoice::Json(Some(problem.into()));
-        self.unreadable.insert(of, choice.clone(), Instant::now());
+        self.unreadable.insert(key, choice.clone(), Instant::now());
         choice
     }
 }
 
-impl InformerTask {
-    /// Sets the encoding that the next list accepts.
-    pub(crate) async fn choose_media_type(&mut self) {
-        let resource = &self.informer.key.resource;
-        if !is_builtin_group(resource.group()) {
+impl InformerSession {
+    /// Sets whether the next list accepts protobuf. Custom resources stay in JSON, because kubewarm
+    /// has field tables only for built-in kinds.
+    pub(crate) async fn choose_media_type(&mut self, version: Option<&ServerVersion>) {
+        if !is_builtin_group(self.informer.key.resource.group()) {
             return;
         }
+        self.server_version = version.and_then(ServerVersion::git_version).unwrap_or_default();
         let shared = Arc::clone(&self.shared);
-        let version = shared.list_methods.version(&shared.operator).await.unwrap_or_default();
         let within = shared.timing.list_headers;
-        self.server_version = version;
         let choice = shared.protobuf.choose(&self.list_watch, self.declared_key(), within).await;
         self.apply_choice(choice);
     }
 
     fn declared_key(&self) -> DeclaredKey {
         let key = &self.informer.key;
-        let of = (key.identity.clone(), key.resource.clone(), Arc::clone(&self.server_version));
-        (of, key.declared_in.clone())
+        let scope = (key.identity.clone(), key.resource.clone(), Arc::clone(&self.server_version));
+        (scope, key.declared_in.clone())
     }
 
     fn apply_choice(&mut self, choice: MediaTypeChoice) {
@@ -148,54 +150,59 @@ impl InformerTask {
         }
     }
 
-    /// Records that `object` cannot be read in protobuf, so that later lists of the resource are in JSON. Only the log
-    /// contains the object's name, because each profile that shares the informer shows the recorded problem.
-    pub(crate) fn fall_back_to_json(&mut self, object: &UndecodableObject) {
+    /// Records that `object` cannot be read in protobuf, so that later lists of the resource are in
+    /// JSON. Only the log contains the object's name, because each profile that shares the informer
+    /// shows the recorded problem.
+    pub(crate) fn fall_back_to_json(&mut self, object: &RejectedObject) {
         tracing::warn!(
-            informer = %self.informer.key, object = ?object.object, problem = &*object.problem,
+            informer = %self.informer.key, object = ?object.name, problem = object.problem,
             version = %self.server_version, "not readable in protobuf; reading this resource as JSON"
         );
         let choice = self.shared.protobuf.record_unreadable(self.declared_key(), &object.problem);
         self.apply_choice(choice);
     }
 
-    /// Prepares decoder and store for objects in this encoding. `None`: the field tables lack the kind of the list. If
-    /// the store has objects in another encoding, it drops them.
+    /// Whether the informer reads the resource as JSON because it could not read protobuf, and the
+    /// API server has another version now. The informer then relists, to compare the encodings
+    /// again.
+    pub(crate) async fn can_leave_fallback(&self) -> bool {
+        if self.informer.status().report.json_fallback.is_none() {
+            return false;
+        }
+        let version = self.shared.list_methods.server_version().await;
+        let version = version.as_ref().and_then(ServerVersion::git_version);
+        version.is_some_and(|version| version != self.server_version)
+    }
+}
+
+impl ListRun<'_> {
+    /// Prepares decoder and store for objects in this encoding. Returns an error for `None`, which
+    /// means that the field tables lack the kind of the list. A store with objects in another
+    /// encoding drops them, because all objects of a store have one encoding.
     pub(crate) fn use_encoding(
         &mut self,
         encoding: Option<ObjectEncoding>,
     ) -> Result<(), ListError> {
         let encoding = encoding.ok_or_else(|| {
             let problem = "the field tables lack the kind of the list".to_owned();
-            ListError::NeedsJson(UndecodableObject::named(None, problem))
+            ListError::NeedsJson(RejectedObject { name: None, problem })
         })?;
-        if self.decoder.encoding != encoding {
-            self.decoder.encoding = encoding;
-            if self.version().is_some() {
+        if self.session.decoder.encoding != encoding {
+            self.session.decoder.encoding = encoding;
+            if self.session.version().is_some() {
                 self.purge();
             }
-            self.informer.apply(Delta::Encoding(encoding));
+            self.session.informer.apply(Delta::Encoding(encoding));
         }
         Ok(())
-    }
-
-    /// Whether the resource is read as JSON because protobuf could not be read, and the API server has another version now.
-    pub(crate) async fn can_leave_fallback(&self) -> bool {
-        let has_fallen_back = self.informer.status().report.json_fallback.is_some();
-        has_fallen_back
-            && self
-                .shared
-                .list_methods
-                .version(&self.shared.operator)
-                .await
-                .is_some_and(|version| version != self.server_version)
     }
 }
 
 /// Reads one object in protobuf, and the same object at the same resource version in JSON.
 ///
-/// [`ProtobufSupport`] remembers only `Ok`. After an error, the next list compares again, because an object can exist
-/// by then or the requests can succeed. A difference is `Ok`, and lasts until the API server's version changes.
+/// [`ProtobufSupport`] remembers only `Ok`. After an error, the next list compares again, because
+/// an object can exist by then or the requests can succeed. A difference is `Ok`, and lasts until
+/// the API server's version changes.
 async fn compare(mut list_watch: ListWatchClient) -> Result<MediaTypeChoice, ComparisonError> {
     list_watch.accept_protobuf(true);
     let within = Duration::MAX;
@@ -223,9 +230,9 @@ async fn compare(mut list_watch: ListWatchClient) -> Result<MediaTypeChoice, Com
             body.to_json(&mut JsonBuffer::default()).map(<[u8]>::to_vec)
         }
         Err(DecodeError::NeedsJson(object)) => {
-            return Err(ComparisonError::Unreadable((*object.problem).into()));
+            return Err(ComparisonError::Unreadable(object.problem.into()));
         }
-        // The object is in JSON, which the server was not asked for.
+        // Only a decoder of JSON returns `Undecodable`, and this object is in protobuf.
         Err(DecodeError::Undecodable(_)) => None,
     };
     decoder.encoding = ObjectEncoding::Json;

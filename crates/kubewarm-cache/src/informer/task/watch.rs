@@ -1,28 +1,69 @@
 //! Opens an informer's watch, reads it until it ends, and decides what the informer does next.
 
 use super::{
-    InformerTask, TaskAction, TaskFailure,
+    TaskAction, TaskFailure,
+    backoff::RetryBackoff,
+    consistency_check::ConsistencySchedule,
     proof_schedule::{ProofNeed, ProofSchedule},
+    session::InformerSession,
     task_state::TaskState,
     watch_stream::{WatchMetricsGuard, WatchStream, WatchStreamEnd, is_early, random_timeout},
 };
-use crate::informer::{RelistReason, Verb};
+use crate::informer::{RelistReason, Verb, shared_informer::InformerControl};
 use futures::{
     StreamExt as _,
     future::{Fuse, FusedFuture as _},
 };
-use kubewarm_api::model::{Delta, FaultReason, ObjectEncoding, RequestFault};
+use kubewarm_api::model::{Delta, FaultReason, ObjectEncoding, RequestFault, ResourceVersion};
 use kubewarm_client::is_builtin_group;
 use kubewarm_wire::MediaType;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::watch::Receiver,
+    time::{Instant, sleep, sleep_until},
+};
 
 /// Maximum number of consecutive watches that end at once; the informer then relists. Some API
 /// servers close a watch from an expired version without a response of 410 (kubernetes#104171).
 const CLOSED_AT_ONCE: u32 = 5;
 
-impl InformerTask {
-    pub(crate) async fn watch(&mut self) -> Result<TaskAction, TaskFailure> {
+/// One open watch.
+pub(crate) struct WatchRun<'a> {
+    pub(super) session: &'a mut InformerSession,
+    pub(super) control: &'a mut Receiver<InformerControl>,
+    pub(super) backoff: &'a mut RetryBackoff,
+    pub(super) history: &'a mut WatchHistory,
+    pub(super) checks: &'a mut ConsistencySchedule,
+    /// When the last list completed.
+    pub(super) listed_at: Option<Instant>,
+    pub(super) opened_at: Instant,
+    /// Number of events whose version was newer than the store's version.
+    pub(super) new_events: u64,
+    pub(super) has_reported_silence: bool,
+    /// The store's version after the last probe that raised it. The informer's own watch can send a
+    /// bookmark with a lower version afterwards, which shows no etcd restore.
+    pub(super) probed: Option<ResourceVersion>,
+    /// When the informer requests the next proof that the store is current.
+    pub(super) proofs: ProofSchedule,
+}
+
+/// State that all watches of one run of the informer's task share.
+#[derive(Default)]
+pub(crate) struct WatchHistory {
+    /// Number of consecutive watches that ended within `InformerTiming::immediate_end` without an
+    /// event.
+    closed_at_once: u32,
+    /// Number of consecutive watches that lasted less than `InformerTiming::stable_after`, 10 s in
+    /// production.
+    short_watches: u32,
+}
+
+impl InformerSession {
+    /// Opens a watch from the version of the store. `listed_at` is when the last list completed.
+    pub(crate) async fn watch(
+        &self,
+        listed_at: Option<Instant>,
+    ) -> Result<TaskAction, TaskFailure> {
         let Some(from) = self.version() else {
             return Ok(TaskAction::List(None));
         };
@@ -37,17 +78,17 @@ impl InformerTask {
             self.list_watch.open(timing.watch_headers, |endpoint| endpoint.watch(&from, timeout));
         match opened.await {
             Ok(body) if (body.media_type == MediaType::Json) == is_json => {
-                self.informer.status().record_success(Verb::Watch, sent);
+                self.informer.record_success(Verb::Watch, sent);
                 Ok(TaskAction::Follow(Box::new(WatchStream::new(body, timeout))))
             }
             Ok(_) => {
                 let message = "the API server answered the watch in another encoding than the list";
                 let fault = RequestFault::new(FaultReason::Malformed, message);
-                self.relist(RelistReason::Decode, fault)
+                self.relist(listed_at, RelistReason::Decode, fault)
             }
             Err(fault) if fault.reason() == FaultReason::Gone => {
                 let code = fault.code();
-                let next = self.relist(RelistReason::Gone, fault)?;
+                let next = self.relist(listed_at, RelistReason::Gone, fault)?;
                 self.metrics.count_request_error(Verb::Watch, code);
                 Ok(next)
             }
@@ -64,30 +105,42 @@ impl InformerTask {
         }
     }
 
+    /// Makes the informer relist next: at once, or after a backoff if the last list completed less
+    /// than `InformerTiming::stable_after` ago.
+    fn relist(
+        &self,
+        listed_at: Option<Instant>,
+        why: RelistReason,
+        fault: RequestFault,
+    ) -> Result<TaskAction, TaskFailure> {
+        let then = TaskAction::List(Some(why));
+        if listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.stable_after) {
+            return Err(TaskFailure { fault, verb: Verb::Watch, then });
+        }
+        Ok(then)
+    }
+}
+
+impl WatchRun<'_> {
     pub(crate) async fn follow(
-        &mut self,
+        mut self,
         mut stream: WatchStream,
     ) -> Result<TaskAction, TaskFailure> {
-        self.informer.enter(TaskState::Watching);
-        self.has_reported_silence = false;
-        self.opened_at = Some(stream.opened);
-        self.proofs = ProofSchedule::new(stream.opened, stream.timeout);
-        self.new_events = 0;
-        let open = WatchMetricsGuard::new(&self.metrics, stream.opened);
-        self.informer.apply(Delta::Arrived(stream.last_bytes_at.into_std()));
+        self.session.informer.enter(TaskState::Watching);
+        let open = WatchMetricsGuard::new(&self.session.metrics, stream.opened);
+        self.session.informer.apply(Delta::Arrived(stream.last_bytes_at.into_std()));
         let end = self.read(&mut stream).await;
         let lasted = stream.opened.elapsed();
         open.end(end.label(lasted, stream.timeout));
         if self.has_settled() {
             self.backoff.reset();
-            self.short_watches = 0;
+            self.history.short_watches = 0;
         } else {
-            self.short_watches = self.short_watches.saturating_add(1);
+            self.history.short_watches = self.history.short_watches.saturating_add(1);
         }
         if stream.events > 0 || self.has_settled() {
-            self.closed_at_once = 0;
+            self.history.closed_at_once = 0;
         }
-        self.opened_at = None;
         let next = self.next_action(end, &stream, lasted)?;
         // Limit the rate at which the informer opens watches, regardless of why the last watch
         // ended.
@@ -107,8 +160,12 @@ impl InformerTask {
     /// API server ends watches that fall behind, and a longer wait would make the next watch fall
     /// behind further.
     fn min_interval(&self) -> Duration {
-        let at_once = self.shared.timing.immediate_end;
-        if self.new_events == 0 { at_once } else { at_once / (16 >> self.short_watches.min(4)) }
+        let at_once = self.session.shared.timing.immediate_end;
+        if self.new_events == 0 {
+            at_once
+        } else {
+            at_once / (16 >> self.history.short_watches.min(4))
+        }
     }
 
     fn next_action(
@@ -120,11 +177,11 @@ impl InformerTask {
         let failure = |fault, then| Err(TaskFailure { fault, verb: Verb::Watch, then });
         match end {
             WatchStreamEnd::Clean
-                if stream.events == 0 && lasted < self.shared.timing.immediate_end =>
+                if stream.events == 0 && lasted < self.session.shared.timing.immediate_end =>
             {
-                self.closed_at_once += 1;
-                let then = if self.closed_at_once >= CLOSED_AT_ONCE {
-                    self.closed_at_once = 0;
+                self.history.closed_at_once += 1;
+                let then = if self.history.closed_at_once >= CLOSED_AT_ONCE {
+                    self.history.closed_at_once = 0;
                     TaskAction::List(Some(RelistReason::ClosedAtOnce))
                 } else {
                     TaskAction::Watch
@@ -136,46 +193,47 @@ impl InformerTask {
             // other content for objects with the same resource version, so relist.
             WatchStreamEnd::Clean
                 if is_early(lasted, stream.timeout)
-                    && !is_builtin_group(self.informer.key.resource.group()) =>
+                    && !is_builtin_group(self.session.informer.key.resource.group()) =>
             {
                 let message = "the API server ended the watch of a custom resource early";
                 let fault = RequestFault::new(FaultReason::ClosedAtOnce, message);
-                self.relist(RelistReason::Redefined, fault)
+                self.session.relist(self.listed_at, RelistReason::Redefined, fault)
             }
             WatchStreamEnd::Clean
-                if self.short_watches > 1
+                if self.history.short_watches > 1
                     && self.new_events == 0
-                    && lasted < self.shared.timing.stable_after
+                    && lasted < self.session.shared.timing.stable_after
                     && is_early(lasted, stream.timeout) =>
             {
                 let message = "the API server ended the watch after a moment";
                 failure(RequestFault::new(FaultReason::ClosedAtOnce, message), TaskAction::Watch)
             }
             WatchStreamEnd::Clean => {
-                self.informer.enter(TaskState::Queued);
+                self.session.informer.enter(TaskState::Queued);
                 Ok(TaskAction::Watch)
             }
             WatchStreamEnd::Broken(fault)
-                if self.short_watches > 1 || stream.events == 0 && self.short_watches > 0 =>
+                if self.history.short_watches > 1
+                    || stream.events == 0 && self.history.short_watches > 0 =>
             {
                 failure(fault, TaskAction::Verify { since: Instant::now() })
             }
             WatchStreamEnd::Broken(fault) => {
-                tracing::debug!(informer = %self.informer.key, %fault, "the watch broke");
-                self.informer.enter(TaskState::Queued);
+                tracing::debug!(informer = %self.session.informer.key, %fault, "the watch broke");
+                self.session.informer.enter(TaskState::Queued);
                 Ok(TaskAction::Verify { since: Instant::now() })
             }
             WatchStreamEnd::Dead(why) => {
-                tracing::info!(informer = %self.informer.key, why, "the watch is silent, opening another");
-                self.informer.enter(TaskState::Queued);
+                tracing::info!(informer = %self.session.informer.key, why, "the watch is silent, opening another");
+                self.session.informer.enter(TaskState::Queued);
                 Ok(TaskAction::Verify { since: Instant::now() })
             }
             WatchStreamEnd::VersionDecreased => {
-                self.informer.enter(TaskState::Queued);
+                self.session.informer.enter(TaskState::Queued);
                 Ok(TaskAction::Verify { since: Instant::now() })
             }
             WatchStreamEnd::ErrorEvent(fault) if fault.reason() == FaultReason::Gone => {
-                self.relist(RelistReason::Gone, fault)
+                self.session.relist(self.listed_at, RelistReason::Gone, fault)
             }
             WatchStreamEnd::ErrorEvent(fault) => failure(fault, TaskAction::Watch),
             WatchStreamEnd::Undecodable(problem) => {
@@ -184,19 +242,21 @@ impl InformerTask {
                 failure(RequestFault::new(FaultReason::Malformed, message), then)
             }
             WatchStreamEnd::NeedsJson(object) => {
-                self.fall_back_to_json(&object);
+                self.session.fall_back_to_json(&object);
                 Ok(TaskAction::List(Some(RelistReason::Decode)))
             }
             WatchStreamEnd::OutOfOrder => {
                 let message = "the watch sent an event that is older than the ones before it";
-                self.relist(
+                self.session.relist(
+                    self.listed_at,
                     RelistReason::Disordered,
                     RequestFault::new(FaultReason::Malformed, message),
                 )
             }
             WatchStreamEnd::Inconsistent => {
                 let message = "the store differs from the API server";
-                self.relist(
+                self.session.relist(
+                    self.listed_at,
                     RelistReason::Inconsistent,
                     RequestFault::new(FaultReason::Malformed, message),
                 )
@@ -207,37 +267,28 @@ impl InformerTask {
         }
     }
 
-    /// Makes the informer relist next: at once, or after a backoff if the last list completed less
-    /// than `InformerTiming::stable_after` ago.
-    fn relist(&self, why: RelistReason, fault: RequestFault) -> Result<TaskAction, TaskFailure> {
-        let then = TaskAction::List(Some(why));
-        if self.listed_at.is_some_and(|at| at.elapsed() < self.shared.timing.stable_after) {
-            return Err(TaskFailure { fault, verb: Verb::Watch, then });
-        }
-        Ok(then)
-    }
-
-    /// Reads the watch until it ends. At the same time, runs consistency checks, namespace lookups
-    /// and probes (second, short watches).
+    /// Reads the watch until it ends. At the same time, runs consistency checks, namespace lookups,
+    /// consistent lists and probes (second, short watches).
     async fn read(&mut self, stream: &mut WatchStream) -> WatchStreamEnd {
         let mut list = Fuse::terminated();
         let mut probe = Fuse::terminated();
         let mut check = Fuse::terminated();
         let mut empty_since = None;
-        let mut had_fault = self.informer.status().report.fault.is_some();
+        let mut had_fault = self.session.informer.status().report.fault.is_some();
         loop {
             while !stream.rest.is_empty() {
                 if let Some(end) = self.apply_next_event(stream) {
                     return end;
                 }
             }
-            self.notify_excess();
-            let timing = &self.shared.timing;
-            empty_since = (self.informer.reader.objects() == 0)
+            self.session.notify_excess();
+            let timing = &self.session.shared.timing;
+            empty_since = (self.session.informer.reader.objects() == 0)
                 .then(|| empty_since.unwrap_or_else(Instant::now));
             let namespace_at = empty_since.map(|since| since + timing.namespace_check);
             let need = self.proof_need();
-            // A watch that delivers no bookmarks works as long as comparisons prove the store.
+            // A watch without bytes is not dead while proofs show that the store is current: a kind
+            // without bookmarks can have no changes for long.
             let dead_at = stream.last_bytes_at.max(need.current_at) + timing.watch_max_silence;
             let silent_at = need.current_at + need.bound;
             let list_at = self.proofs.list_at(&need, timing);
@@ -248,7 +299,7 @@ impl InformerTask {
                 chunk = stream.chunks.next() => match chunk {
                     Some(Ok(chunk)) => {
                         stream.last_bytes_at = Instant::now();
-                        self.informer.apply(Delta::Arrived(stream.last_bytes_at.into_std()));
+                        self.session.informer.apply(Delta::Arrived(stream.last_bytes_at.into_std()));
                         stream.rest = chunk;
                     }
                     Some(Err(fault)) => return WatchStreamEnd::Broken(fault),
@@ -276,26 +327,26 @@ impl InformerTask {
                         return end;
                     }
                 }
-                () = self.informer.probe.notified(), if probe.is_terminated() => {
+                () = self.session.informer.probe.notified(), if probe.is_terminated() => {
                     probe = self.probe();
                 }
                 // After twice `InformerTiming::immediate_end`, an open watch clears the last fault,
                 // even without an event.
                 () = sleep_until(well_at), if had_fault => {
                     had_fault = false;
-                    self.informer.status().report.fault = None;
-                    self.shared.changes.notify();
+                    self.session.informer.status().report.fault = None;
+                    self.session.shared.changes.notify();
                 }
                 () = sleep_until(silent_at), if !self.has_reported_silence => {
                     self.has_reported_silence = true;
-                    self.shared.changes.notify();
+                    self.session.shared.changes.notify();
                 }
                 () = sleep_until(dead_at) => return WatchStreamEnd::Dead("no bookmark arrived"),
                 () = sleep_until(namespace_at.unwrap_or(dead_at)), if namespace_at.is_some() => {
                     // The result of another informer's namespace lookup is recent enough if the
                     // lookup was sent after this store became empty.
                     if let Some(since) = empty_since.take()
-                        && let Some(fault) = self.absent_namespace(since).await
+                        && let Some(fault) = self.session.absent_namespace(since).await
                     {
                         return WatchStreamEnd::NamespaceGone(fault);
                     }
@@ -307,10 +358,10 @@ impl InformerTask {
         }
     }
 
-    /// What the informer's requests for proofs have to keep.
+    /// How current the store is, and how current the informer's requests for proofs must keep it.
     pub(crate) fn proof_need(&self) -> ProofNeed {
-        let max_staleness = self.informer.settings(|settings| settings.max_staleness);
-        let (status, now) = (self.informer.status(), Instant::now());
+        let max_staleness = self.session.informer.settings(|settings| settings.max_staleness);
+        let (status, now) = (self.session.informer.status(), Instant::now());
         ProofNeed {
             current_at: status.report.current_at.unwrap_or(now),
             bound: status.report.kept_bound(max_staleness, now),
@@ -322,20 +373,26 @@ impl InformerTask {
     /// this time does not reset the backoff, so the backoff grows if watches repeatedly end after a
     /// moment.
     fn has_settled(&self) -> bool {
-        self.opened_at.is_some_and(|at| at.elapsed() >= self.shared.timing.stable_after)
+        self.opened_at.elapsed() >= self.session.shared.timing.stable_after
     }
 
-    /// Clears the informer's fault, because an event, a bookmark or a probe (a second, short watch) has just
-    /// shown that the watch works. Clears its silent state if the store is proven current again.
+    /// Clears the informer's fault, because an event, a bookmark or a probe (a second, short watch)
+    /// has just shown that the watch works. Clears its silent state (no proof within the time
+    /// limit) if the store is proven current again.
     pub(crate) fn record_healthy(&mut self) {
-        if self.has_settled() {
-            self.backoff.reset();
-        }
-        self.informer.status().report.fault = None;
+        self.reset_backoff_if_settled();
+        self.session.informer.status().report.fault = None;
         self.end_silence();
     }
 
-    /// Clears the informer's silent state if the store is proven current again.
+    pub(crate) fn reset_backoff_if_settled(&mut self) {
+        if self.has_settled() {
+            self.backoff.reset();
+        }
+    }
+
+    /// Clears the informer's silent state (no proof within the time limit) if the store is proven
+    /// current again.
     pub(crate) fn end_silence(&mut self) {
         if !self.has_reported_silence {
             return;
@@ -343,7 +400,7 @@ impl InformerTask {
         let need = self.proof_need();
         if Instant::now() < need.current_at + need.bound {
             self.has_reported_silence = false;
-            self.shared.changes.notify();
+            self.session.shared.changes.notify();
         }
     }
 }

@@ -2,19 +2,17 @@
 //! (`sendInitialEvents`).
 
 use super::{
-    InformerTask,
-    list::{AppliedList, ListError},
+    list::{AppliedList, ListError, ListRun},
     watch_stream::{WatchStream, random_timeout},
 };
-use crate::informer::{
-    DecodeStage, UpstreamEventType, Verb,
-    upstream::{event_splitter::SplitEvent, partial_item::SplitItem},
-};
+use crate::informer::{DecodeStage, Verb};
 use futures::StreamExt as _;
 use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion};
+use kubewarm_client::fault;
+use kubewarm_wire::upstream::{SplitEvent, SplitItem, UpstreamEventType};
 use tokio::time::{Instant, timeout_at};
 
-impl InformerTask {
+impl ListRun<'_> {
     /// Lists with a watch that first sends all existing objects, until the bookmark that ends these
     /// initial events.
     ///
@@ -29,13 +27,14 @@ impl InformerTask {
     }
 
     async fn receive_initial(&mut self) -> Result<AppliedList, ListError> {
-        let timing = self.shared.timing.clone();
-        let deadline = self.informer.settings(|settings| settings.lists.watch_list_timeout);
+        let timing = self.session.shared.timing.clone();
+        let deadline = self.session.informer.settings(|settings| settings.lists.watch_list_timeout);
         let timeout = random_timeout(&timing).max(deadline * 10);
         let started = Instant::now();
         let within = timing.list_headers;
-        let body = self.list_watch.open(within, |endpoint| endpoint.stream(timeout)).await?;
-        self.informer.status().record_success(Verb::Watch, started);
+        let body =
+            self.session.list_watch.open(within, |endpoint| endpoint.stream(timeout)).await?;
+        self.session.informer.record_success(Verb::Watch, started);
         let mut stream = WatchStream::new(body, timeout);
         let late = || {
             RequestFault::new(
@@ -54,7 +53,7 @@ impl InformerTask {
                 Err(_elapsed) => return Err(late().into()),
             }
             let length = u64::try_from(stream.rest.len()).unwrap_or(u64::MAX);
-            self.metrics.upstream_list_bytes.inc_by(length);
+            self.session.metrics.upstream_list_bytes.inc_by(length);
             stream.last_bytes_at = Instant::now();
             while !stream.rest.is_empty() {
                 let chunk = stream.rest.clone();
@@ -85,24 +84,25 @@ impl InformerTask {
             )
         };
         if matches!(item, SplitItem::Oversized(_)) {
-            let rejected = self.oversized(event.map_or_else(|| item.bytes(), |event| event.object));
-            self.reject(rejected, DecodeStage::WatchObject);
+            let rejected =
+                self.session.oversized(event.map_or_else(|| item.bytes(), |event| event.object));
+            self.session.reject(rejected, DecodeStage::WatchObject);
             return Ok(None);
         }
         let event = event.ok_or_else(undecodable)?;
         if event.kind == UpstreamEventType::Error {
-            return Err(event.fault().into());
+            return Err(fault::of_event(&event).into());
         }
         self.use_encoding(event.encoding)?;
         match event.kind {
             UpstreamEventType::Added | UpstreamEventType::Modified => {
-                self.metrics.upstream_list_items.inc();
-                self.informer.status().report.listed += 1;
+                self.session.metrics.upstream_list_items.inc();
+                self.session.informer.status().report.listed += 1;
                 self.apply_listed(event.object, DecodeStage::WatchObject)?;
             }
             UpstreamEventType::Deleted => {
                 let gone = event.tombstone().ok_or_else(undecodable)?;
-                self.informer.apply(Delta::Remove(gone));
+                self.session.informer.apply(Delta::Remove(gone));
             }
             UpstreamEventType::Error => {}
             UpstreamEventType::Bookmark => {

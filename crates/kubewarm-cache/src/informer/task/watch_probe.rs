@@ -1,5 +1,5 @@
-//! Probes: a second, short watch shows whether a silent watch has missed events, and brings the store
-//! to the version of a consistent list, which proves the store current (ADR 28).
+//! Probes: a second, short watch shows whether a silent watch has missed events, and brings the
+//! store to the version of a consistent list, which proves the store current (ADR 28).
 //!
 //! The second watch starts from the store's version with `timeoutSeconds=4`. An API server of
 //! Kubernetes 1.36 first sends events, then a bookmark after 1.5 to 2.9 s. With `timeoutSeconds` of
@@ -10,13 +10,14 @@
 //!   dead, and the informer opens another.
 //!
 //! The API server sends no bookmarks for kinds that it does not serve from its watch cache, such as
-//! `events`. Silence proves nothing. For such a kind, the informer compares a small store with a list
-//! of metadata instead. If both are equal, the store reaches the list's version, as with a bookmark.
+//! `events`. Silence proves nothing. For such a kind, the informer compares a small store with a
+//! list of metadata instead. If both are equal, the store reaches the list's version, as with a
+//! bookmark.
 
-use super::{InformerTask, watch_stream::WatchStreamEnd};
+use super::{watch::WatchRun, watch_stream::WatchStreamEnd};
 use crate::informer::{
     requests::{
-        freshness_checker::list_names,
+        freshness_checker::{COMPARISON_PAUSE, list_names},
         list_watch_client::{ListWatchClient, WatchProbeResult},
     },
     shared_informer::SharedInformer,
@@ -27,16 +28,18 @@ use futures::{
     future::{BoxFuture, Fuse},
 };
 use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion, Verb};
-use std::{mem, sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep};
+use std::{mem, sync::Arc};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 #[derive(Debug)]
 pub(crate) struct WatchProbe {
     from: ResourceVersion,
-    /// The value of `InformerTask::new_events` when the second watch was opened.
+    /// The value of `WatchRun::new_events` when the second watch was opened. If the value has
+    /// increased since, the informer's own watch works.
     new_events: u64,
-    /// When kubewarm had sent the list that this probe is to prove. `None` for a probe that a freshness check
-    /// requested.
+    /// When kubewarm sent the consistent list to whose version this probe should bring the store.
+    /// `None` if the store had reached the versions of all lists, and only a freshness check or a
+    /// read requested the probe.
     pending_since: Option<Instant>,
     result: ProbeResult,
 }
@@ -67,25 +70,22 @@ enum StoreComparison {
     Older,
 }
 
-/// Interval at which a probe compares the store with the list.
-const COMPARE_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval at which a probe that received an event reads the store's version.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-impl InformerTask {
-    /// Starts a probe when the limit on concurrent probes of the profile's namespace permits it. If
-    /// the probe's watch receives an event, the informer's own watch must deliver the event within
-    /// `InformerTiming::probe_grace`. The future completes then, or when the store has the event.
+impl WatchRun<'_> {
+    /// Starts a probe (a second, short watch, which shows whether the informer's own watch is dead)
+    /// when the limit on concurrent probes of the profile's namespace permits it. If the probe
+    /// receives an event, the future waits until the informer's own watch has brought the event to
+    /// the store, at most for `InformerTiming::probe_grace`.
     pub(crate) fn probe(&self) -> Fuse<BoxFuture<'static, Result<WatchProbe, ProbeFault>>> {
-        let Some(from) = self.version() else { return Fuse::terminated() };
-        let namespace = self.namespace_of_profile();
-        let (list_watch, shared) = (self.list_watch.clone(), Arc::clone(&self.shared));
-        let metrics = Arc::clone(&self.metrics);
+        let Some(from) = self.session.version() else { return Fuse::terminated() };
+        let namespace = self.session.namespace_of_profile();
+        let (list_watch, shared) =
+            (self.session.list_watch.clone(), Arc::clone(&self.session.shared));
+        let metrics = Arc::clone(&self.session.metrics);
         let new_events = self.new_events;
-        let pending_since = self.informer.status().pending_since();
-        let is_compared =
-            self.informer.status().report.lacks_bookmarks && self.informer.is_comparable();
-        let informer = Arc::clone(&self.informer);
+        let pending_since = self.session.informer.status().pending_since();
+        let is_compared = self.session.informer.status().report.lacks_bookmarks
+            && self.session.informer.is_comparable();
+        let informer = Arc::clone(&self.session.informer);
         let probing = async move {
             let permit = shared.probes.acquire(&namespace).await;
             let timing = &shared.timing;
@@ -101,7 +101,9 @@ impl InformerTask {
             let result = watched.map_err(|fault| ProbeFault { verb, fault })?;
             drop(permit);
             if let WatchProbeResult::Event(version) = &result {
-                await_version(&informer, version, timing).await;
+                // Versions without an order can only be equal.
+                let arrived = informer.reader.wait_for_version(|current| current >= Some(version));
+                let _late = timeout(timing.probe_grace, arrived).await;
             }
             let result = ProbeResult::Watched(result);
             Ok(WatchProbe { from, new_events, pending_since, result })
@@ -130,13 +132,13 @@ impl InformerTask {
                 return self.evaluate_comparison(compared, pending_since, new_events);
             }
         };
-        self.informer.status().clear_refusal(Verb::Watch);
+        self.session.informer.status().clear_refusal(Verb::Watch);
         match result {
             WatchProbeResult::Bookmark(version) => {
                 if version.is_older_than(&from) {
                     return Some(WatchStreamEnd::VersionDecreased);
                 }
-                self.informer.status().report.lacks_bookmarks = false;
+                self.session.informer.status().report.lacks_bookmarks = false;
                 self.advance_to(version, Delta::Progress);
                 self.record_probe(pending_since);
                 self.record_healthy();
@@ -149,11 +151,14 @@ impl InformerTask {
             WatchProbeResult::Event(_) | WatchProbeResult::Unclear => {
                 self.record_probe(pending_since);
             }
-            // The second watch was as silent as the first one, so it shows nothing about it.
+            // The second watch was as silent as the first one, so it shows nothing about the first
+            // one.
             WatchProbeResult::Silent => {
-                let lacked = mem::replace(&mut self.informer.status().report.lacks_bookmarks, true);
-                // A small store is then compared at once.
-                if lacked || !self.informer.is_comparable() {
+                let lacked =
+                    mem::replace(&mut self.session.informer.status().report.lacks_bookmarks, true);
+                // After the first silent probe, compare a small store with a list at once: without
+                // `record_probe`, no pause follows.
+                if lacked || !self.session.informer.is_comparable() {
                     self.record_probe(pending_since);
                 }
             }
@@ -167,16 +172,17 @@ impl InformerTask {
         pending_since: Option<Instant>,
         new_events: u64,
     ) -> Option<WatchStreamEnd> {
-        // An undecodable object is in the list, but never in the store.
-        let is_whole = !self.informer.status().has_undecodable();
+        // An undecodable object is in the list, but never in the store. So a difference does not
+        // show that the watch missed events.
+        let is_whole = !self.session.informer.status().has_undecodable();
         match compared {
             StoreComparison::Older => return Some(WatchStreamEnd::VersionDecreased),
             StoreComparison::Different if is_whole && self.new_events == new_events => {
                 let why = "a list has other objects, and this watch did not send them";
                 return Some(WatchStreamEnd::Dead(why));
             }
-            // Each change of an object gives it a new version, so the store has the list's version. A read that
-            // waits for this version can be answered.
+            // Each change gives an object a new version. So equal objects show that the store has
+            // reached the list's version, and kubewarm can answer reads that wait for this version.
             StoreComparison::Equal(version) => {
                 self.advance_to(version, Delta::Equal);
                 self.record_healthy();
@@ -187,58 +193,45 @@ impl InformerTask {
         None
     }
 
-    /// Records that the store's objects have the state of `version`. The informer's own watch can have
-    /// delivered a newer version during the probe, which then stays.
+    /// Records that the store's objects have the state of `version`. The informer's own watch can
+    /// have delivered a newer version during the probe, which then stays.
     fn advance_to(
         &mut self,
         version: ResourceVersion,
         delta: fn(ResourceVersion) -> Delta<'static>,
     ) {
-        if !self.version().is_some_and(|known| version.is_older_than(&known)) {
-            self.informer.apply(delta(version.clone()));
-            self.probed = Some(version.clone());
-            self.informer.status().advance(version);
+        if !self.session.version().is_some_and(|known| version.is_older_than(&known)) {
+            self.session.informer.apply(delta(version.clone()));
+            self.session.informer.status().reach(&version);
+            self.probed = Some(version);
         }
     }
 
-    /// Records whether the store is current as of the list at `pending_since`. A newer list can wait by now.
+    /// Records whether the store is current as of the list at `pending_since`. A newer list, whose
+    /// version the store has not reached, does not count.
     fn record_probe(&mut self, pending_since: Option<Instant>) {
         let Some(pending_since) = pending_since else { return };
-        let current_at = self.informer.status().report.current_at;
+        let current_at = self.session.informer.status().report.current_at;
         let is_proven = current_at >= Some(pending_since);
-        self.proofs.record_probe(is_proven, Instant::now(), &self.shared.timing);
+        self.proofs.record_probe(is_proven, Instant::now(), &self.session.shared.timing);
     }
 
     /// Whether the informer's own watch has not reached `version`, which the probe's watch received
     /// in an event. The informer's own watch had `new_events` when the probe began.
     fn lacks(&self, version: &ResourceVersion, new_events: u64) -> bool {
-        let status = self.informer.status();
-        status.version().is_some_and(|known| match known.partial_cmp(version) {
+        self.session.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),
-            // Resource versions that are not numbers have no order. So check whether the informer's own
-            // watch has sent an event since.
+            // Resource versions that are not numbers have no order. So check whether the informer's
+            // own watch has sent an event since.
             None => self.new_events == new_events,
         })
     }
 }
 
-/// Waits until the store has reached `version`, at most for `InformerTiming::probe_grace`.
-async fn await_version(
-    informer: &SharedInformer,
-    version: &ResourceVersion,
-    timing: &InformerTiming,
-) {
-    let until = Instant::now() + timing.probe_grace;
-    // Versions without an order can only be equal.
-    let has_reached = || informer.reader.version().is_some_and(|held| held >= *version);
-    while Instant::now() < until && !has_reached() {
-        sleep(POLL_INTERVAL).await;
-    }
-}
-
 /// Compares the store with a list of metadata until both are equal, at most for
-/// `InformerTiming::probe_grace`: the watch can deliver the last changes after the list. If they are equal, the store
-/// is current as of the list. The store had the version `from` before the list.
+/// `InformerTiming::probe_grace`: the watch can deliver the last changes after the list. If they
+/// are equal, the store is current as of the list. The store had the version `from` before the
+/// list.
 async fn compare(
     informer: &SharedInformer,
     from: &ResourceVersion,
@@ -253,14 +246,16 @@ async fn compare(
     if all.is_none() {
         return Ok(StoreComparison::TooLarge);
     }
-    let listed = Instant::now();
+    let until = Instant::now() + timing.probe_grace;
     loop {
+        let stored = informer.reader.version();
         if informer.confirm(sent, &newest, all.as_ref()).is_some() {
             return Ok(StoreComparison::Equal(newest));
         }
-        if listed.elapsed() >= timing.probe_grace {
+        let changed = informer.reader.wait_for_version(|version| version != stored.as_ref());
+        if timeout_at(until, changed).await.is_err() {
             return Ok(StoreComparison::Different);
         }
-        sleep(COMPARE_INTERVAL).await;
+        sleep(COMPARISON_PAUSE).await;
     }
 }

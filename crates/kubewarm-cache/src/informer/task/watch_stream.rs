@@ -1,12 +1,12 @@
 //! An open watch, the ways in which it can end, and its metrics.
 
 use crate::informer::{
-    InformerTiming, ResourceMetrics, UndecodableObject, UpstreamWatchEnd,
+    InformerTiming, ResourceMetrics, UpstreamWatchEnd,
     requests::request::{BodyChunks, UpstreamBody},
-    upstream::event_splitter::EventSplitter,
 };
 use bytes::Bytes;
 use kubewarm_api::model::{FaultReason, RequestFault};
+use kubewarm_wire::upstream::{EventSplitter, RejectedObject};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -35,8 +35,9 @@ pub(crate) enum WatchStreamEnd {
     /// problem.
     Undecodable(String),
     /// An object cannot be read in protobuf. The informer relists in JSON.
-    NeedsJson(UndecodableObject),
-    /// An event is not newer than the store, and its object is not in the store.
+    NeedsJson(RejectedObject),
+    /// An event is not newer than the store, and its object is not in the store. The store can lack
+    /// a change, so the informer relists.
     OutOfOrder,
     /// A bookmark has a lower version than the store. A consistent read must follow, because only
     /// this read shows whether an etcd restore lowered resource versions.
@@ -92,8 +93,9 @@ impl WatchStreamEnd {
     }
 }
 
-/// Records the end of a watch when the guard is dropped. The recorded reason is `Shutdown` unless
-/// [`WatchMetricsGuard::end`] set another reason.
+/// Records the end of a watch when the guard is dropped, also if the informer's task ends during
+/// the watch. The recorded reason is `Shutdown` unless [`WatchMetricsGuard::end`] set another
+/// reason.
 #[must_use = "dropping it at once records a watch that was stopped"]
 pub(crate) struct WatchMetricsGuard {
     metrics: Arc<ResourceMetrics>,

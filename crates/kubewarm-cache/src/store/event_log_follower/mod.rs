@@ -19,13 +19,15 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Reads each change of one store once, in order. If the event log drops a change that the follower has not read, the
-/// follower ends with [`FollowerEvent::Overtaken`].
+/// Reads each change of one store once, in order. If the event log drops a change that the follower
+/// has not read, the follower ends with [`FollowerEvent::Overtaken`].
 pub struct EventLogFollower {
     lag: FollowerLag,
+    /// The event log's `epoch` when the follower was created.
     epoch: u64,
-    /// The resource version after which the client watches, if it is newer than the store's version, otherwise
-    /// `None`. The follower skips changes up to this version.
+    /// The resource version after which the client watches, if it is newer than the store's
+    /// version, otherwise `None`. The follower skips changes up to this version, because the client
+    /// already has them.
     after: Option<ResourceVersion>,
 }
 
@@ -41,13 +43,13 @@ pub struct FollowerLag {
 pub enum FollowerEvent {
     /// The next change of an object.
     Change(Arc<StoreChange>),
-    /// The follower has read all changes, and the store is complete at this resource version. The version is `None`
-    /// if the informer is listing again and this list has found a change.
+    /// The follower has read all changes, and the store is complete at this resource version. The
+    /// version is `None` if the informer is listing again and this list has found a change.
     None(Option<ResourceVersion>),
     /// The event log has dropped changes before the follower read them.
     Overtaken,
-    /// The event log has dropped all its changes. Either a list of the informer found a change, or the store was
-    /// purged. The client must list again.
+    /// The event log has dropped all its changes. Either a list of the informer found a change, or
+    /// the store was purged. The client must list again.
     Lost,
     /// The store was closed, or another store was opened for the same informer key.
     Closed,
@@ -57,13 +59,14 @@ pub enum FollowerEvent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the event log lacks changes after that version")]
 pub struct ExpiredVersion {
-    /// The event log contains all changes after this resource version. `None` until a list of the store is complete.
+    /// The event log contains all changes after this resource version. `None` until a list of the
+    /// store is complete.
     pub oldest: Option<ResourceVersion>,
 }
 
 impl StoreReader {
-    /// Returns a follower of the changes after resource version `version`, which can be newer than the store's
-    /// version.
+    /// Returns a follower of the changes after resource version `version`, which can be newer than
+    /// the store's version.
     ///
     /// # Errors
     ///
@@ -72,13 +75,14 @@ impl StoreReader {
         let contents = self.store.contents.read();
         let next = contents.log.first_after(version);
         let next = next.ok_or_else(|| ExpiredVersion { oldest: contents.log.since.clone() })?;
-        let is_ahead = contents.version.as_ref().is_some_and(|held| held.is_older_than(version));
+        let is_ahead =
+            contents.version.as_ref().is_some_and(|current| current.is_older_than(version));
         let after = is_ahead.then(|| version.clone());
         Ok(EventLogFollower { after, ..self.follower(&contents, next) })
     }
 
-    /// Selects objects as [`StoreReader::select`] does, and returns a follower of all changes after the selection.
-    #[must_use]
+    /// Selects objects as [`StoreReader::select`] does, and returns a follower of all changes after
+    /// the selection.
     pub fn select_and_follow(&self, query: &ObjectQuery) -> (ObjectSnapshot, EventLogFollower) {
         let contents = self.store.contents.read();
         let selected = self.select_of(&contents, query, None, None, EarlierObjects::default());
@@ -86,7 +90,6 @@ impl StoreReader {
     }
 
     /// Returns a follower of the changes after this call.
-    #[must_use]
     pub fn follow_from_now(&self) -> EventLogFollower {
         let contents = self.store.contents.read();
         self.follower(&contents, contents.log.next())
@@ -100,15 +103,15 @@ impl StoreReader {
 }
 
 impl EventLogFollower {
-    /// Returns the `Notify` that the store wakes after each change. The `Notify` wakes only tasks that already wait. So
-    /// create the `Notified` future before you call [`EventLogFollower::next_event`].
-    #[must_use]
+    /// Returns the `Notify` that the store wakes after each change. The `Notify` wakes only tasks
+    /// that already wait. So create the `Notified` future before you call
+    /// [`EventLogFollower::next_event`].
     pub fn change_notifier(&self) -> Arc<Notify> {
         Arc::clone(&self.lag.store.changed)
     }
 
-    /// Returns the encoding of the store's objects. If it changes, the follower ends with [`FollowerEvent::Lost`].
-    #[must_use]
+    /// Returns the encoding of the store's objects. If it changes, the follower ends with
+    /// [`FollowerEvent::Lost`].
     pub fn encoding(&self) -> ObjectEncoding {
         self.lag.store.contents.read().encoding
     }
@@ -137,28 +140,25 @@ impl EventLogFollower {
         }
     }
 
-    /// Whether the follower started after a resource version that is newer than `version`. If so, a bookmark at
-    /// `version` would move the client's version back.
-    #[must_use]
+    /// Whether the follower started after a resource version that is newer than `version`. If so, a
+    /// bookmark at `version` would move the client's version back.
     pub fn is_ahead_of_store(&self, version: &ResourceVersion) -> bool {
         self.after.as_ref().is_some_and(|after| version.is_older_than(after))
     }
 
     /// Returns a handle with which another task counts the changes that this follower has not read.
-    #[must_use]
     pub fn lag(&self) -> FollowerLag {
         self.lag.clone()
     }
 
-    /// Returns the object after `change`, in the encoding of the change. Returns `None` if the object was deleted or cannot be decompressed.
-    #[must_use]
+    /// Returns the object after `change`, in the encoding of the change. Returns `None` if the
+    /// object was deleted or cannot be decompressed.
     pub fn bytes_after(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.store.body(change.now.as_ref()?)
     }
 
-    /// Returns the object before `change`, in the encoding of the change. Returns `None` if the object did not exist or cannot be
-    /// decompressed.
-    #[must_use]
+    /// Returns the object before `change`, in the encoding of the change. Returns `None` if the
+    /// object did not exist or cannot be decompressed.
     pub fn bytes_before(&self, change: &StoreChange) -> Option<Bytes> {
         self.lag.store.body(change.before.as_ref()?)
     }
@@ -168,9 +168,9 @@ impl EventLogFollower {
     ///
     /// # Cost
     ///
-    /// Calls with the same `fields` scan the body at most once for its labels and once for each field path. The paths
-    /// are the selectable fields of the resource, and the fields for which profiles declare an index.
-    #[must_use]
+    /// Calls with the same `fields` scan the body at most once for its labels and once for each
+    /// field path. The paths are the selectable fields of the resource, and the fields for which
+    /// profiles declare an index.
     pub fn is_selected(
         &self,
         query: &ObjectQuery,
@@ -183,7 +183,6 @@ impl EventLogFollower {
 
 impl FollowerLag {
     /// Returns the number of changes that the follower has not read.
-    #[must_use]
     pub fn changes(&self) -> u64 {
         let next = self.store.contents.read().log.next();
         next.saturating_sub(self.next.load(Ordering::Relaxed))

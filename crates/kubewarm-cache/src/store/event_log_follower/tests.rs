@@ -24,8 +24,8 @@ fn web(text: &str) -> String {
     body(r#"{"app":"web"}"#, &format!(r#","text":"{text}""#))
 }
 
-/// Returns each unread change in the form `6 a/x one>two`: the version, the key, and the field `text` before and
-/// after the change. If the follower has ended, the last element is the reason.
+/// Returns each unread change in the form `6 a/x one>two`: the version, the key, and the field
+/// `text` before and after the change. If the follower has ended, the last element is the reason.
 fn news(follower: &mut EventLogFollower) -> Vec<String> {
     let there = |body: Option<Bytes>| match body {
         Some(body) => String::from_utf8_lossy(&body).split('"').rev().nth(1).unwrap().to_owned(),
@@ -92,11 +92,14 @@ fn the_event_log_counts_each_body_once() {
         let text: String = (0..64 << 10).map(|_| random.alphanumeric()).collect();
         writer.apply(upsert("a/x", 1, &n.to_string(), &web(&text)));
     }
-    // Nine of the ten object bodies belong to two changes: to one change as its new object, and to the next change as
-    // its previous object. The event log counts each body once.
-    let one = reader.place_of(0).1 as u64;
-    let held = reader.usage().bytes - before;
-    assert!((one * 10..one * 11).contains(&held), "{held} bytes for ten bodies of {one}");
+    // Nine of the ten object bodies belong to two changes: to one change as its new object, and to
+    // the next change as its previous object. The event log counts each body once.
+    let body_bytes = reader.place_of(0).1 as u64;
+    let all_bytes = reader.usage().bytes - before;
+    assert!(
+        (body_bytes * 10..body_bytes * 11).contains(&all_bytes),
+        "{all_bytes} bytes for ten bodies of {body_bytes}"
+    );
     writer.apply(Delta::Purge);
     assert_eq!(reader.usage(), crate::store::StoreUsage::default());
 }
@@ -128,8 +131,8 @@ fn a_relist_restarts_the_event_log_only_if_it_finds_a_change() {
     relist(&mut writer, "4", "10");
     assert_eq!(news(&mut follower), ["6 a/x web>one"]);
     assert!(reader.follow(&version("5")).is_ok());
-    // An object can have been created and deleted between versions 6 and 10. The list at version 10 does not show such
-    // an object, so the event log cannot serve watches from the versions 7 to 9.
+    // An object can have been created and deleted between versions 6 and 10. The list at version 10
+    // does not show such an object, so the event log cannot serve watches from the versions 7 to 9.
     for (at, is_known) in [("6", true), ("7", false), ("9", false), ("10", true), ("11", true)] {
         assert_eq!(reader.follow(&version(at)).is_ok(), is_known, "{at}");
         assert_eq!(reader.remembers(&version(at)), is_known && at != "11", "{at}");
@@ -141,7 +144,8 @@ fn a_relist_restarts_the_event_log_only_if_it_finds_a_change() {
     }
     assert_eq!(reader.follow(&version("19")).unwrap_err().oldest, Some(version("20")));
     assert!(reader.follow(&version("20")).is_ok());
-    // While a list runs, the follower returns the store's version only until the list finds a change.
+    // While a list runs, the follower returns the store's version only until the list finds a
+    // change.
     let mut follower = reader.follow(&version("20")).unwrap();
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
     let at = |follower: &mut EventLogFollower| {
@@ -213,8 +217,8 @@ fn the_event_log_is_bounded_by_age_and_bytes_and_counted() {
     let quiet = reader.usage().bytes;
     assert!(quiet < empty + (48 << 10), "{quiet} bytes after the log dropped old changes");
     assert!(reader.follow(&version("405")).is_ok());
-    // The event log keeps the last 100 changes at any age. So a store that rarely changes can still serve an old
-    // version.
+    // The event log keeps the last 100 changes at any age. So a store that rarely changes can still
+    // serve an old version.
     let (_catalog, mut writer, reader) = listed_store();
     writer.apply(Delta::Arrived(began));
     writer.apply(upsert("a/x", 1, "6", &web("one")));

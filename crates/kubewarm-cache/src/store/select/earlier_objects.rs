@@ -1,5 +1,5 @@
-//! Selects objects as they were at a previous resource version. The selection takes the current objects, and undoes the
-//! changes after the previous version.
+//! Selects objects as they were at a previous resource version. The selection takes the current
+//! objects, and undoes the changes after the previous version.
 
 use super::{ObjectQuery, ObjectSnapshot, RowSpan};
 use crate::store::{
@@ -11,14 +11,13 @@ use crate::store::{
 use kubewarm_api::model::{ObjectKey, ResourceVersion};
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-/// The objects that changed after a queried resource version, in key order. Each key maps to the object's first change
-/// and newest change after that version.
+/// The objects that changed after a queried resource version, in key order. Each key maps to the
+/// object's first change and newest change after that version.
 #[derive(Default)]
 pub(in crate::store) struct EarlierObjects<'a>(BTreeMap<ObjectKey, [&'a StoreChange; 2]>);
 
 impl StoreReader {
     /// Whether [`StoreReader::select_at`] can return the objects at resource version `version` now.
-    #[must_use]
     pub fn remembers(&self, version: &ResourceVersion) -> bool {
         self.store.contents.read().first_since(version).is_some()
     }
@@ -33,9 +32,8 @@ impl StoreReader {
     ///
     /// # Cost
     ///
-    /// The cost of [`StoreReader::select`]. Each change after `version` adds about 0.5 µs, including 20 ns under the
-    /// store's lock.
-    #[must_use]
+    /// The cost of [`StoreReader::select`]. Each change after `version` adds about 0.5 µs,
+    /// including 20 ns under the store's lock.
     pub fn select_at(
         &self,
         version: &ResourceVersion,
@@ -48,7 +46,8 @@ impl StoreReader {
         let changes: Vec<_> = contents.log.from(first)?.map(Arc::clone).collect();
         let epoch = contents.log.epoch;
         drop(contents);
-        // The event log can contain thousands of changes, so `select_at` sorts them by key without the store's lock.
+        // The event log can contain thousands of changes, so `select_at` sorts them by key without
+        // the store's lock.
         let mut earlier = EarlierObjects::default();
         earlier.add(&changes, query, after);
         let contents = self.store.contents.read();
@@ -63,20 +62,21 @@ impl StoreReader {
 }
 
 impl StoreContents {
-    /// Returns the number, within the event log, of the first change after `version`. Returns `None` if the event log
-    /// lacks changes after `version`, or if the store has not reached `version`.
+    /// Returns the number, within the event log, of the first change after `version`. Returns
+    /// `None` if the event log lacks changes after `version`, or if the store has not reached
+    /// `version`.
     fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
-        let held = self.version.as_ref().filter(|_| self.log.is_complete())?;
-        if held == version {
+        let current = self.version.as_ref().filter(|_| self.log.is_complete())?;
+        if current == version {
             return Some(self.log.next());
         }
-        if version.is_older_than(held) { self.log.first_after(version) } else { None }
+        if version.is_older_than(current) { self.log.first_after(version) } else { None }
     }
 }
 
 impl<'a> EarlierObjects<'a> {
-    /// Adds the changes of objects in the queried namespace whose keys come after the key `after`. Each call must
-    /// pass newer changes than the previous call.
+    /// Adds the changes of objects in the queried namespace whose keys come after the key `after`.
+    /// Each call must pass newer changes than the previous call.
     fn add(
         &mut self,
         changes: impl IntoIterator<Item = &'a Arc<StoreChange>>,
@@ -96,8 +96,8 @@ impl<'a> EarlierObjects<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the number of objects at the queried version. `now` is the number of objects at the store's current
-    /// version.
+    /// Returns the number of objects at the queried version. `now` is the number of objects at the
+    /// store's current version.
     pub(super) fn rows(&self, now: usize) -> usize {
         let were = self.0.values().filter(|[first, _]| first.before.is_some()).count();
         let are = self.0.values().filter(|[_, newest]| newest.exists()).count();
@@ -114,12 +114,13 @@ impl<'a> EarlierObjects<'a> {
         unchanged.next().max(changed.map(|(key, _)| key.clone()))
     }
 
-    /// Returns the objects of the queried version in key order. The result contains the unchanged objects of the rows
-    /// `numbers`. It contains changed objects in their state at the queried version.
+    /// Returns the objects of the queried version in key order. The result contains the unchanged
+    /// objects of the rows `numbers`. It contains changed objects in their state at the queried
+    /// version.
     ///
-    /// The function stops after `most` objects. If the query has a label selector, changed objects do not count as
-    /// part of `most`. The label index covers only current labels, so a changed object's labels at the queried
-    /// version might not match.
+    /// The function stops after `most` objects. If the query has a label selector, changed objects
+    /// do not count as part of `most`. The label index covers only current labels, so a changed
+    /// object's labels at the queried version might not match.
     pub(super) fn select(
         self,
         contents: &StoreContents,
@@ -129,8 +130,8 @@ impl<'a> EarlierObjects<'a> {
     ) -> RowSnapshot {
         let mut rows = RowSnapshot::of(contents, std::iter::empty());
         let (mut left, is_certain) = (most, query.labels.is_empty());
-        let named = self.0.into_iter().filter(|(key, _)| query.is_named(key.name.as_bytes()));
-        let mut earlier = named.peekable();
+        let objects = self.0.into_iter().filter(|(key, _)| query.is_named(key.name.as_bytes()));
+        let mut earlier = objects.peekable();
         let mut numbers = numbers.peekable();
         while left > 0 {
             let row = numbers.peek().and_then(|&number| Some((number, contents.object(number)?)));

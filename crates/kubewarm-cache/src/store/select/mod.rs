@@ -1,4 +1,5 @@
-//! Selects the objects of a list response at one moment, and decompresses each object when the response is written.
+//! Selects the objects of a list response at one moment, and decompresses each object when the
+//! response is written.
 
 mod earlier_objects;
 mod object_query;
@@ -21,26 +22,28 @@ use kubewarm_api::model::{ObjectEncoding, ObjectKey, ResourceVersion};
 use roaring::RoaringBitmap;
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
-/// Maximum number of objects whose JSON one `filter_next` call tests. A [`ScanBudget`] counts only bytes, so it does
-/// not limit the number of small objects.
+/// Maximum number of objects whose JSON one `filter_next` call tests. A [`ScanBudget`] counts only
+/// bytes, so it does not limit the number of small objects.
 const ROWS_A_STEP: usize = 128;
 
-/// Objects from one moment, in key order. All of them match the query once [`ObjectSnapshot::filter_next`] has
-/// returned `false`.
+/// Objects from one moment, in key order. All of them match the query once
+/// [`ObjectSnapshot::filter_next`] has returned `false`.
 ///
-/// Selecting an object takes about 0.1 µs and 16 bytes, because the snapshot only clones a pointer to the stored
-/// object. The snapshot drops each object after it was visited.
+/// Selecting an object takes about 0.1 µs and 16 bytes, because the snapshot only clones a pointer
+/// to the stored object. The snapshot drops each object after it was visited.
 pub struct ObjectSnapshot {
     store: Arc<ObjectStore>,
     rows: RowSnapshot,
     version: Option<ResourceVersion>,
-    /// Number of objects in the queried namespace whose keys come after the key where the list starts. Includes objects
-    /// that the query does not select.
+    /// Number of objects in the queried namespace whose keys come after the key where the list
+    /// starts. Includes objects that the query does not select.
     span_rows: usize,
-    /// Last key in the queried namespace, including objects that the query does not select. `None` if the list has no
-    /// limit.
+    /// Last key in the queried namespace, including objects that the query does not select. With
+    /// this key, `has_more` decides whether a page needs a continue token. `None` if the list has
+    /// no limit.
     last: Option<ObjectKey>,
-    /// The label and field conditions with which `filter_next` must check the JSON of the selected objects.
+    /// The label and field conditions with which `filter_next` must check the JSON of the selected
+    /// objects.
     untested: ObjectQuery,
     limit: usize,
     /// Number of objects, at the front of `rows`, that meet all conditions of the query.
@@ -50,14 +53,14 @@ pub struct ObjectSnapshot {
 }
 
 impl StoreReader {
-    /// Selects up to `limit` objects whose keys come after `after`, all from the same moment. The selection can
-    /// include objects that fail a condition of `query`. To drop these, the caller then calls
-    /// [`ObjectSnapshot::filter_next`].
+    /// Selects up to `limit` objects whose keys come after `after`, all from the same moment. The
+    /// selection can include objects that fail a condition of `query`. To drop these, the caller
+    /// then calls [`ObjectSnapshot::filter_next`].
     ///
     /// # Cost
     ///
-    /// Holds the store's lock for the search in the label index, and for about 0.1 µs for each selected object.
-    #[must_use]
+    /// Holds the store's lock for the search in the label index, and for about 0.1 µs for each
+    /// selected object.
     pub fn select(
         &self,
         query: &ObjectQuery,
@@ -68,8 +71,8 @@ impl StoreReader {
         self.select_of(&contents, query, after, limit, EarlierObjects::default())
     }
 
-    /// Selects objects as [`StoreReader::select`] does, but the caller holds the store's lock. `earlier` contains the
-    /// objects that have changed since the queried version.
+    /// Selects objects as [`StoreReader::select`] does, but the caller holds the store's lock.
+    /// `earlier` contains the objects that have changed since the queried version.
     pub(super) fn select_of(
         &self,
         contents: &StoreContents,
@@ -80,8 +83,8 @@ impl StoreReader {
     ) -> ObjectSnapshot {
         let span = contents.span(query, after);
         let mut untested = ObjectQuery { tests: query.tests.clone(), ..ObjectQuery::default() };
-        // `filter_next` checks the conditions in `query.tests` later and can drop selected objects. So the selection
-        // ignores the limit if the query has such conditions.
+        // `filter_next` checks the conditions in `query.tests` later and can drop selected objects.
+        // So the selection ignores the limit if the query has such conditions.
         let most = limit.filter(|_| query.tests.is_empty()).unwrap_or(usize::MAX);
         let span_rows = earlier.rows(span.rows);
         let last = limit.and_then(|_| earlier.last(contents, &span));
@@ -89,8 +92,8 @@ impl StoreReader {
         let rows = if earlier.is_empty() {
             RowSnapshot::of(contents, numbers.take(most))
         } else {
-            // The label index covers only the labels of current objects. For objects at a previous version,
-            // `filter_next` reads the labels from each object's JSON instead.
+            // The label index covers only the labels of current objects. For objects at a previous
+            // version, `filter_next` reads the labels from each object's JSON instead.
             untested.labels = query.labels.clone();
             earlier.select(contents, query, numbers, most)
         };
@@ -119,14 +122,15 @@ impl StoreContents {
     /// Returns the range of rows in the queried namespace whose keys come after `after`.
     fn span(&self, query: &ObjectQuery, after: Option<&ObjectKey>) -> RowSpan {
         let all = [RowPosition::default(), self.order.end()];
-        let [begin, to] = query.namespace.as_deref().map_or(all, |it| self.bounds(it));
+        let [begin, to] =
+            query.namespace.as_deref().map_or(all, |namespace| self.bounds(namespace));
         let from = begin.max(self.position_after(after));
         let rows = self.order.rank(to).saturating_sub(self.order.rank(from));
         RowSpan { from, to, rows }
     }
 
-    /// Returns the numbers of the rows in `span`, in key order. Leaves out objects without the queried name, and
-    /// objects that an index excludes.
+    /// Returns the numbers of the rows in `span`, in key order. Leaves out objects without the
+    /// queried name, and objects that an index excludes.
     fn numbers<'a>(
         &'a self,
         query: &'a ObjectQuery,
@@ -135,9 +139,9 @@ impl StoreContents {
     ) -> Box<dyn Iterator<Item = u32> + 'a> {
         let narrowed = self.narrowed(query);
         if let (Some(namespace), Some(name)) = (&query.namespace, &query.name) {
-            let found = self.find(namespace, name, RowPosition::default()).ok();
-            let found = found.filter(|position| *position >= span.from);
-            let number = found.and_then(|position| self.order.get(position));
+            let position = self.find(namespace, name, RowPosition::default()).ok();
+            let position = position.filter(|position| *position >= span.from);
+            let number = position.and_then(|position| self.order.get(position));
             let is_left = |number: &u32| narrowed.is_none_or(|left| left.contains(*number));
             return Box::new(number.filter(is_left).into_iter());
         }
@@ -146,11 +150,11 @@ impl StoreContents {
             object.is_none_or(|object| query.is_named(object.name))
         };
         match narrowed {
-            // If the indexes select at most an eighth of the rows in `span`, sorting the selected rows is faster than
-            // passing over `span`.
+            // If the indexes select at most an eighth of the rows in `span`, sorting the selected
+            // rows is faster than passing over `span`.
             Some(left) if left.len() <= span.rows as u64 / 8 => {
                 let is_in_span = |number: &u32| {
-                    self.object(*number).is_some_and(|it| query.is_in_span(it, after))
+                    self.object(*number).is_some_and(|object| query.is_in_span(object, after))
                 };
                 let left = left.iter().filter(is_in_span).filter(|number| is_named(*number));
                 let mut numbers: Vec<_> = left.collect();
@@ -163,8 +167,8 @@ impl StoreContents {
         }
     }
 
-    /// Returns the rows that the indexes select for the query: by labels, and by equality of indexed fields. Returns
-    /// `None` if no index applies to the query.
+    /// Returns the rows that the indexes select for the query: by labels, and by equality of
+    /// indexed fields. Returns `None` if no index applies to the query.
     fn narrowed(&self, query: &ObjectQuery) -> Option<RoaringBitmap> {
         let mut narrowed =
             (!query.labels.is_empty()).then(|| self.labels.select(&query.labels, || self.all()));
@@ -178,7 +182,7 @@ impl StoreContents {
                 .find(|index| index.path == *path && index.is_complete && absent != value);
             if let Some(index) = index {
                 let rows = index.values.get(value) | index.values.get(MANY_VALUES);
-                narrowed = Some(narrowed.map_or_else(|| rows.clone(), |held| held & &rows));
+                narrowed = Some(narrowed.map_or_else(|| rows.clone(), |earlier| earlier & &rows));
             }
         }
         narrowed
@@ -186,47 +190,43 @@ impl StoreContents {
 }
 
 impl ObjectSnapshot {
-    /// Returns the resource version of the selected objects. `None` if the store had no version when the objects were
-    /// selected.
-    #[must_use]
+    /// Returns the resource version of the selected objects. `None` if the store had no version
+    /// when the objects were selected.
     pub fn version(&self) -> Option<&ResourceVersion> {
         self.version.as_ref()
     }
 
-    /// Returns the number of objects in the queried namespace whose keys come after the key where the list starts.
-    /// Includes objects that the query does not select.
-    #[must_use]
+    /// Returns the number of objects in the queried namespace whose keys come after the key where
+    /// the list starts. Includes objects that the query does not select.
     pub fn rows(&self) -> usize {
         self.span_rows
     }
 
     /// Returns the number of selected objects that [`ObjectSnapshot::visit_next`] has not visited.
-    #[must_use]
     pub fn objects(&self) -> usize {
         self.rows.len()
     }
 
     /// Returns the key of the last selected object. A continue token contains this key.
-    #[must_use]
     pub fn last_key(&self) -> Option<ObjectKey> {
         self.rows.key_of(self.rows.len().checked_sub(1)?)
     }
 
-    /// Whether the queried namespace has objects after the last selected object, even if the query does not select
-    /// them. Always `false` without a limit.
-    #[must_use]
+    /// Whether the queried namespace has objects after the last selected object, even if the query
+    /// does not select them. Always `false` without a limit.
     pub fn has_more(&self) -> bool {
         let last = self.last_key();
         last.is_some() && self.last.is_some() && last != self.last
     }
 
-    /// Checks the conditions in `query.tests` on the JSON of the next objects, until one [`ScanBudget`] is used up.
-    /// Drops the objects that fail. Returns whether unchecked objects are left.
+    /// Checks the conditions in `query.tests` on the JSON of the next objects, until one
+    /// [`ScanBudget`] is used up. Drops the objects that fail. Returns whether unchecked objects
+    /// are left.
     ///
     /// # Cost
     ///
-    /// If the query has no such conditions, the call costs nothing. Otherwise, decompressing and scanning an object
-    /// takes 2 ns a byte, for any number of conditions.
+    /// If the query has no such conditions, the call costs nothing. Otherwise, decompressing and
+    /// scanning an object takes 2 ns a byte, for any number of conditions.
     pub fn filter_next(&mut self) -> bool {
         if self.untested.is_everything() {
             return false;
@@ -244,6 +244,7 @@ impl ObjectSnapshot {
                     rows.swap(*met, *next);
                     *met += 1;
                 }
+                *is_damaged |= fields.is_malformed();
                 *next += 1;
             }
         });
@@ -254,15 +255,17 @@ impl ObjectSnapshot {
         goes_on
     }
 
-    /// Whether an object could not be decompressed, so that the snapshot lacks it. A response must then fail.
-    #[must_use]
+    /// Whether an object could not be decompressed, or not be compared with the query, so that the
+    /// snapshot lacks it. A response must then fail.
     pub fn is_damaged(&self) -> bool {
         self.is_damaged
     }
 
-    /// Calls `visit` for each object in key order, until `visit` returns `Break`. Returns whether objects are left.
+    /// Calls `visit` for each object in key order, until `visit` returns `Break`. Returns whether
+    /// objects are left.
     ///
-    /// The snapshot decompresses every object into the same buffer, so that the buffer stays in the processor's cache.
+    /// The snapshot decompresses every object into the same buffer, so that the buffer stays in the
+    /// processor's cache.
     ///
     /// # Cost
     ///
@@ -289,13 +292,12 @@ impl ObjectSnapshot {
 
 impl ObjectSnapshot {
     /// Returns the encoding of the selected objects.
-    #[must_use]
     pub fn encoding(&self) -> ObjectEncoding {
         self.rows.encoding()
     }
 
-    /// Calls `visit` for the objects from position `from`, until `visit` returns `Break`. The objects stay in the
-    /// snapshot. Returns the position behind the last visited object.
+    /// Calls `visit` for the objects from position `from`, until `visit` returns `Break`. The
+    /// objects stay in the snapshot. Returns the position behind the last visited object.
     pub fn visit_from(
         &self,
         from: usize,
@@ -312,8 +314,9 @@ impl ObjectSnapshot {
         })
     }
 
-    /// Calls `visit` with the namespace, the name and the number of bytes of the objects from position `from`, until
-    /// `visit` returns `Break`. Decompresses nothing. Returns the position behind the last visited object.
+    /// Calls `visit` with the namespace, the name and the number of bytes of the objects from
+    /// position `from`, until `visit` returns `Break`. Decompresses nothing. Returns the position
+    /// behind the last visited object.
     ///
     /// # Cost
     ///

@@ -19,30 +19,33 @@ pub struct ObjectQuery {
     pub namespace: Option<Box<str>>,
     /// The query selects only objects with this name. `None` selects all names.
     pub name: Option<Box<str>>,
-    /// The query selects only objects whose labels match. To find these objects, a list uses the store's label index.
+    /// The query selects only objects whose labels match. To find these objects, a list uses the
+    /// store's label index.
     pub labels: LabelSelector,
     /// The query selects only objects whose JSON meets all of these conditions.
     pub tests: BodyPredicates,
 }
 
-/// Conditions that an object's JSON must all meet, with the set of field paths that the conditions compare.
+/// Conditions that an object's JSON must all meet, with the set of field paths that the conditions
+/// compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BodyPredicates {
     all: Vec<BodyPredicate>,
     paths: FieldPathSet,
 }
 
-/// Estimated bytes that a string takes in addition to its characters: pointer, length, and entry in a collection.
+/// Estimated bytes that a string takes in addition to its characters: pointer, length, and entry in
+/// a collection.
 const TEXT: usize = 64;
 
 type LabelMap = BTreeMap<Box<str>, Box<str>>;
 
-/// Caches the labels and field values of one object. Several queries of one object then together read each field path
-/// only once.
+/// Caches the labels and field values of one object. Several queries of one object then together
+/// read each field path only once.
 ///
-/// The cache takes at most as many bytes as the object's JSON, plus about 50 bytes for each label and path. The paths
-/// are the selectable fields of the resource, and at most [`INDEXES_PER_STORE`] fields for which profiles declare an
-/// index.
+/// The cache takes at most as many bytes as the object's JSON, plus about 50 bytes for each label
+/// and path. The paths are the selectable fields of the resource, and at most [`INDEXES_PER_STORE`]
+/// fields for which profiles declare an index.
 ///
 /// [`INDEXES_PER_STORE`]: crate::store::INDEXES_PER_STORE
 #[derive(Default)]
@@ -50,70 +53,70 @@ pub struct BodyFieldCache {
     labels: Option<LabelMap>,
     values: BTreeMap<FieldPath, Vec<Box<str>>>,
     bytes: usize,
+    is_malformed: bool,
 }
 
 /// A condition that the JSON of one object can meet or fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyPredicate {
-    /// Compares the object's values at a field path with `value`. If an object has more than 64 different values at
-    /// the path, only the first 64 count.
+    /// Compares the object's values at a field path with `value`. If an object has more than 64
+    /// different values at the path, only the first 64 count.
     Field {
         /// Path of the field to compare.
         path: FieldPath,
         /// Value that the comparison uses for an object without a value at the field path.
         absent: Arc<str>,
-        /// If `true`, an object meets the condition if one of its values equals `value`. If `false`, an object meets
-        /// the condition if none of its values equals `value`.
+        /// If `true`, an object meets the condition if one of its values equals `value`. If
+        /// `false`, an object meets the condition if none of its values equals `value`.
         is_equality: bool,
         /// Value with which kubewarm compares the object's values.
         value: Arc<str>,
     },
-    /// Compares the number in a label. An object fails the condition if it lacks the label, or if the label's value
-    /// is not a number.
+    /// Compares the number in a label. An object fails the condition if it lacks the label, or if
+    /// the label's value is not a number.
     Label(NumericLabelRequirement),
 }
 
 impl ObjectQuery {
     /// Returns the estimated memory of the query, in bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let names = [&self.namespace, &self.name].into_iter().flatten().map(|name| name.len());
-        let labels = self.labels.requirements().map(|it| {
-            let values = it.values().map(|value| TEXT + value.len());
-            TEXT + 2 * it.key().len() + values.sum::<usize>()
+        let labels = self.labels.requirements().map(|requirement| {
+            let values = requirement.values().map(|value| TEXT + value.len());
+            TEXT + 2 * requirement.key().len() + values.sum::<usize>()
         });
         let tests = self.tests.all().iter().map(|test| match test {
             BodyPredicate::Field { value, .. } => TEXT + value.len(),
-            BodyPredicate::Label(it) => TEXT + it.key().len(),
+            BodyPredicate::Label(comparison) => TEXT + comparison.key().len(),
         });
         size_of::<Self>() + names.chain(labels).chain(tests).sum::<usize>()
     }
 
-    /// Whether the query has no label selector and no field conditions. Such a query can still have a namespace and a
-    /// name.
-    #[must_use]
+    /// Whether the query has no label selector and no field conditions. Such a query can still have
+    /// a namespace and a name.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.tests.all.is_empty()
     }
 
     /// Whether an object is in the queried namespace and its key comes after the key `after`.
     pub(super) fn is_in_span(&self, object: ObjectKeyRef<'_>, after: Option<&ObjectKey>) -> bool {
-        self.namespace.as_deref().is_none_or(|it| it == object.namespace)
+        self.namespace.as_deref().is_none_or(|namespace| namespace == object.namespace)
             && after.is_none_or(|after| object > ObjectKeyRef::from(after))
     }
 
     /// Whether `name` is the name that the query selects. Always true if the query has no name.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
-        self.name.as_deref().is_none_or(|it| it.as_bytes() == name)
+        self.name.as_deref().is_none_or(|expected| expected.as_bytes() == name)
     }
 
     /// Whether an object has the queried labels and meets all conditions. `fields` caches the
-    /// labels and field values of this object.
+    /// labels and field values of this object. The result is unknown if the object is malformed:
+    /// [`BodyFieldCache::is_malformed`].
     ///
     /// # Cost
     ///
-    /// At most two passes over the body: one for its labels, and one for all field paths. Each condition then takes
-    /// about 0.1 µs.
+    /// At most two passes over the body: one for its labels, and one for all field paths. Each
+    /// condition then takes about 0.1 µs.
     pub(in crate::store) fn selects(
         &self,
         body: ObjectBody<'_>,
@@ -124,7 +127,11 @@ impl ObjectQuery {
             fields.read_labels(body);
         }
         let label = |key: &str| fields.labels.as_ref()?.get(key).map(|value| &**value);
-        if !self.labels.requirements().all(|it| it.matches(label(it.key()))) {
+        if !self
+            .labels
+            .requirements()
+            .all(|requirement| requirement.matches(label(requirement.key())))
+        {
             return false;
         }
         fields.read_values(body, &self.tests.paths);
@@ -134,13 +141,11 @@ impl ObjectQuery {
 
 impl BodyPredicates {
     /// Returns the tests, without duplicates.
-    #[must_use]
     pub fn all(&self) -> &[BodyPredicate] {
         &self.all
     }
 
     /// Whether the set of conditions is empty, so that every object passes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -168,18 +173,18 @@ impl BodyPredicate {
         }
     }
 
-    /// Whether an object meets the condition. `fields` must already contain the object's values that the condition
-    /// compares.
+    /// Whether an object meets the condition. `fields` must already contain the object's values
+    /// that the condition compares.
     fn is_met(&self, fields: &BodyFieldCache) -> bool {
         match self {
             Self::Field { path, absent, is_equality, value } => {
                 let values = fields.values.get(path).map_or(&[] as &[_], Vec::as_slice);
-                let found = values.binary_search_by(|held| (**held).cmp(&**value));
-                let is_there = found.is_ok() || (values.is_empty() && absent == value);
+                let position = values.binary_search_by(|other| (**other).cmp(&**value));
+                let is_there = position.is_ok() || (values.is_empty() && absent == value);
                 is_there == *is_equality
             }
             Self::Label(comparison) => {
-                let value = fields.labels.as_ref().and_then(|it| it.get(comparison.key()));
+                let value = fields.labels.as_ref().and_then(|labels| labels.get(comparison.key()));
                 comparison.matches(value.map(|value| &**value))
             }
         }
@@ -188,31 +193,42 @@ impl BodyPredicate {
 
 impl BodyFieldCache {
     /// Returns the estimated memory of the cached labels and values, in bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Caches the labels of the object `body`, unless they are already cached. If a label key occurs twice, the last
-    /// value counts.
+    /// Whether the object is malformed. Then kubewarm does not know whether a query selects the
+    /// object.
+    pub fn is_malformed(&self) -> bool {
+        self.is_malformed
+    }
+
+    /// Caches the labels of the object `body`, unless they are already cached. If a label key
+    /// occurs twice, the last value counts.
     fn read_labels(&mut self, body: ObjectBody<'_>) {
         if self.labels.is_some() {
             return;
         }
         let mut labels = LabelMap::new();
-        for_each_label(body, |key, value| {
+        let is_readable = for_each_label(body, |key, value| {
             self.bytes += size_of::<[Box<str>; 2]>() + key.len() + value.len();
             labels.insert(key.into(), value.into());
         });
         self.labels = Some(labels);
+        self.is_malformed |= !is_readable;
     }
 
-    /// Caches the values at all field paths `paths` in one pass over `body`, unless these values are already cached.
+    /// Caches the values at all field paths `paths` in one pass over `body`, unless these values
+    /// are already cached.
     fn read_values(&mut self, body: ObjectBody<'_>, paths: &FieldPathSet) {
         if paths.all().iter().all(|path| self.values.contains_key(path)) {
             return;
         }
-        for (path, values) in paths.all().iter().zip(field_values(body, paths)) {
+        let Some(all) = field_values(body, paths) else {
+            self.is_malformed = true;
+            return;
+        };
+        for (path, values) in paths.all().iter().zip(all) {
             if let Entry::Vacant(vacant) = self.values.entry(path.clone()) {
                 let texts = values.iter().map(|value| size_of::<Box<str>>() + value.len());
                 self.bytes += size_of::<(FieldPath, Vec<Box<str>>)>() + texts.sum::<usize>();

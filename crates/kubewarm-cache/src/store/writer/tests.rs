@@ -5,7 +5,9 @@ use crate::store::{
     StoreCatalog, StoreUsage,
     fixtures::{self, all, body, informer_key, remove, uid, upsert, version},
 };
-use kubewarm_api::model::{LabelRequirement, LabelSelector, LabelSelectorOperator, ObjectKey};
+use kubewarm_api::model::{
+    FieldPath, LabelRequirement, LabelSelector, LabelSelectorOperator, ObjectKey,
+};
 use std::collections::BTreeSet;
 
 fn open_store() -> (StoreWriter, StoreReader) {
@@ -20,8 +22,8 @@ fn keys(reader: &StoreReader) -> Vec<String> {
 
 fn labelled(reader: &StoreReader, value: &str) -> Vec<String> {
     let app = LabelRequirement::new("app", LabelSelectorOperator::In, [value]).unwrap();
-    let found = fixtures::labelled(reader, LabelSelector::new([app]));
-    found.iter().map(|object| object.key.name.to_string()).collect()
+    let objects = fixtures::labelled(reader, LabelSelector::new([app]));
+    objects.iter().map(|object| object.key.name.to_string()).collect()
 }
 
 #[test]
@@ -38,9 +40,34 @@ fn an_object_is_added_changed_and_removed() {
     assert_eq!((object.uid, object.version), (uid(1), Some(version("6"))));
     assert_eq!(reader.version(), Some(version("6")));
     assert_eq!(writer.apply(remove("a/x", "7")), DeltaOutcome::Removed);
-    assert_eq!(writer.apply(remove("a/x", "7")), DeltaOutcome::Outdated);
+    assert_eq!(writer.apply(remove("a/x", "7")), DeltaOutcome::Replayed);
+    assert_eq!(writer.apply(remove("a/x", "8")), DeltaOutcome::Outdated);
     assert_eq!((reader.get(&key), reader.usage()), (None, StoreUsage::default()));
-    assert_eq!(reader.version(), Some(version("7")));
+    assert_eq!(reader.version(), Some(version("8")));
+}
+
+#[test]
+fn an_index_has_no_values_until_an_object_has_one() {
+    let path = FieldPath::parse("spec.color").unwrap();
+    let catalog = StoreCatalog::new();
+    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::from([path.clone()]));
+    let reader = catalog.reader(&informer_key("pods")).unwrap();
+    let (red, plain) = (body("{}", r#","spec":{"color":"red"}"#), body("{}", ""));
+    let without = || reader.paths_without_values();
+    assert_eq!(without(), std::slice::from_ref(&path));
+    writer.apply(upsert("a/x", 1, "1", &plain));
+    assert_eq!(without(), std::slice::from_ref(&path));
+    writer.apply(upsert("a/y", 2, "2", &red));
+    writer.apply(upsert("a/z", 3, "3", &red));
+    assert_eq!(without(), []);
+    writer.apply(upsert("a/y", 2, "4", &plain));
+    assert_eq!(without(), [], "another object has a value");
+    writer.apply(remove("a/z", "5"));
+    assert_eq!(without(), std::slice::from_ref(&path));
+    writer.apply(upsert("a/x", 1, "6", &red));
+    writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
+    writer.apply(Delta::ListDone(version("7")));
+    assert_eq!((without(), reader.objects()), (vec![path], 0), "the list contained no object");
 }
 
 #[test]
@@ -51,9 +78,28 @@ fn an_older_or_equal_version_is_not_applied() {
     assert_eq!(writer.apply(upsert("a/x", 1, "9", &old)), DeltaOutcome::Outdated);
     assert_eq!(writer.apply(upsert("a/x", 2, "9", &old)), DeltaOutcome::Outdated);
     assert_eq!(writer.apply(upsert("a/x", 1, "10", &old)), DeltaOutcome::Unchanged);
-    assert_eq!(writer.apply(remove("a/x", "9")), DeltaOutcome::Outdated);
+    assert_eq!(writer.apply(remove("a/x", "9")), DeltaOutcome::Replayed);
     assert_eq!(all(&reader).first().unwrap().bytes, new.as_bytes());
     assert_eq!(reader.version(), Some(version("10")));
+}
+
+#[test]
+fn an_event_that_is_not_newer_than_the_store_adds_no_object() {
+    let (mut writer, reader) = open_store();
+    let event = |key, version| {
+        let Delta::Upsert(item) = upsert(key, 1, version, "{}") else { unreachable!() };
+        Delta::WatchEvent(item)
+    };
+    assert_eq!(writer.apply(event("a/x", "5")), DeltaOutcome::Added);
+    writer.apply(Delta::Progress(version("9")));
+    assert_eq!(writer.apply(event("a/y", "9")), DeltaOutcome::OutOfOrder);
+    assert_eq!(writer.apply(event("a/x", "5")), DeltaOutcome::Replayed);
+    assert_eq!(writer.apply(event("a/x", "7")), DeltaOutcome::Replayed);
+    assert_eq!((keys(&reader), reader.version()), (vec!["a/x".to_owned()], Some(version("9"))));
+    assert_eq!(writer.apply(event("a/y", "10")), DeltaOutcome::Added);
+    // A list that follows a purge can be older.
+    writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
+    assert_eq!(writer.apply(event("a/z", "3")), DeltaOutcome::Added);
 }
 
 #[test]
@@ -93,11 +139,12 @@ fn a_list_removes_objects_that_it_did_not_contain() {
         writer.apply(upsert(key, u8::try_from(n).unwrap(), "10", "{}"));
     }
     assert_eq!(writer.apply(Delta::ListStarted(ReplacePolicy::Changed)), DeltaOutcome::Noted);
-    // The second `ListStarted` discards the first list, so this upsert does not keep `a/gone` in the store.
+    // The second `ListStarted` discards the first list, so this upsert does not keep `a/gone` in
+    // the store.
     writer.apply(upsert("a/gone", 0, "10", "{}"));
     writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
-    // An etcd restore can lower resource versions. A list is a consistent read, so its objects replace stored objects
-    // that have higher versions.
+    // An etcd restore can lower resource versions. A list is a consistent read, so its objects
+    // replace stored objects that have higher versions.
     assert_eq!(writer.apply(upsert("a/old", 1, "9", "{}")), DeltaOutcome::Modified);
     assert_eq!(writer.apply(upsert("b/same", 2, "10", "{}")), DeltaOutcome::Unchanged);
     assert_eq!(writer.apply(upsert("c/new", 3, "11", "{}")), DeltaOutcome::Added);

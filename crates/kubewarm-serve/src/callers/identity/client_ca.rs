@@ -1,4 +1,5 @@
-//! The accepted CAs of client certificates, from a file that kubewarm reads again when the file changes.
+//! The accepted CAs of client certificates, from a file that kubewarm reads again when the file
+//! changes.
 
 use crate::{
     ServeError,
@@ -27,13 +28,14 @@ use x509_parser::{
 /// The accepted CAs of client certificates.
 pub struct ClientCa(ReloadingFiles<Vec<TrustedCa>>);
 
-/// One accepted CA, with its own verifier, because rustls checks only the key and the name of trusted CAs. The API
-/// server checks the rest too (`Certificate.Verify` in Go's `crypto/x509`).
+/// One accepted CA, with its own verifier, because rustls checks only the key and the name of
+/// trusted CAs. The API server checks the rest too (`Certificate.Verify` in Go's `crypto/x509`).
 struct TrustedCa {
     verifier: Arc<dyn ClientCertVerifier>,
     validity: Validity,
     certificate: CertificateDer<'static>,
-    /// The maximum number of intermediate certificates; `None` without a limit.
+    /// The CA's `pathLenConstraint`: the maximum number of intermediate certificates; `None`
+    /// without a limit.
     path_length: Option<u32>,
 }
 
@@ -48,8 +50,8 @@ impl ClientCa {
         ReloadingFiles::new("the CAs of clients", paths, move || load(&path)).map(Self)
     }
 
-    /// Reads the file again if it has changed. If the file is invalid, kubewarm keeps the previous CAs and logs one
-    /// warning.
+    /// Reads the file again if it has changed. If the file is invalid, kubewarm keeps the previous
+    /// CAs and logs one warning.
     pub(crate) fn refresh(&self) {
         if self.0.refresh().is_some() {
             let file = self.0.file().display();
@@ -57,19 +59,19 @@ impl ClientCa {
         }
     }
 
-    /// Whether the first certificate of `chain` is a client certificate, valid at `now`, that an accepted CA has
-    /// signed. All further certificates of `chain` are intermediate certificates.
+    /// Whether the first certificate of `chain` is a client certificate, valid at `now`, that an
+    /// accepted CA has signed. All further certificates of `chain` are intermediate certificates.
     pub(super) fn is_signed_by(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
-        let Some((own, between)) = chain.split_first() else { return false };
+        let Some((leaf, between)) = chain.split_first() else { return false };
         let may_sign =
             |authority: &&TrustedCa| authority.is_valid_at(now) && authority.permits_path(between);
         self.0.contents().iter().filter(may_sign).any(|authority| {
-            let found = authority.verifier.verify_client_cert(own, between, now);
-            if let Err(error) = &found {
+            let verified = authority.verifier.verify_client_cert(leaf, between, now);
+            if let Err(error) = &verified {
                 let file = self.0.file().display();
                 tracing::debug!(%error, %file, "a CA does not accept a client's certificate");
             }
-            found.is_ok()
+            verified.is_ok()
         })
     }
 }
@@ -83,7 +85,7 @@ impl TrustedCa {
             .map_err(|reason| ServeError::of(format!("{problem}: {}", parsed.subject()))(reason))?;
         let validity = parsed.validity().clone();
         let constraints = parsed.basic_constraints().ok().flatten();
-        let path_length = constraints.and_then(|it| it.value.path_len_constraint);
+        let path_length = constraints.and_then(|extension| extension.value.path_len_constraint);
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone()).map_err(ServeError::of(problem.clone()))?;
         let (roots, provider) = (Arc::new(roots), Arc::new(provider()));
@@ -92,9 +94,11 @@ impl TrustedCa {
         Ok(Self { verifier, validity, certificate, path_length })
     }
 
-    /// Whether the CA permits a chain with the certificates `between`, which can contain the CA itself.
+    /// Whether the CA's `path_length` permits a chain with the intermediate certificates `between`.
+    /// These can contain the CA itself, which does not count.
     fn permits_path(&self, between: &[CertificateDer<'_>]) -> bool {
-        let intermediate = between.iter().filter(|it| ***it != *self.certificate).count();
+        let intermediate =
+            between.iter().filter(|certificate| ***certificate != *self.certificate).count();
         self.path_length.is_none_or(|most| intermediate as u64 <= most.into())
     }
 
@@ -105,8 +109,8 @@ impl TrustedCa {
     }
 }
 
-/// Checks that the certificate may sign certificates of clients, by the rules of Go's `CheckSignatureFrom` and of its
-/// check of extended key usages.
+/// Checks that the certificate may sign certificates of clients, by the rules of Go's
+/// `CheckSignatureFrom` and of its check of extended key usages.
 ///
 /// # Errors
 ///
@@ -123,11 +127,11 @@ fn check_usage(certificate: &X509Certificate<'_>) -> Result<(), &'static str> {
         return Err("it is not the certificate of a CA (basicConstraints)");
     }
     let usage = certificate.key_usage().map_err(|_| UNREADABLE)?;
-    if usage.is_some_and(|it| !it.value.key_cert_sign()) {
+    if usage.is_some_and(|extension| !extension.value.key_cert_sign()) {
         return Err("its keyUsage does not permit to sign certificates");
     }
     let extended = certificate.extended_key_usage().map_err(|_| UNREADABLE)?;
-    if extended.is_some_and(|it| !(it.value.client_auth || it.value.any)) {
+    if extended.is_some_and(|extension| !(extension.value.client_auth || extension.value.any)) {
         return Err("its extendedKeyUsage does not permit clients");
     }
     Ok(())
@@ -135,8 +139,8 @@ fn check_usage(certificate: &X509Certificate<'_>) -> Result<(), &'static str> {
 
 fn load(path: &Path) -> Result<Arc<Vec<TrustedCa>>, ServeError> {
     let mut all = Vec::new();
-    for found in CertificateDer::pem_slice_iter(&read(path)?) {
-        all.push(TrustedCa::of(found.map_err(not_pem(path, "certificate"))?, path)?);
+    for certificate in CertificateDer::pem_slice_iter(&read(path)?) {
+        all.push(TrustedCa::of(certificate.map_err(not_pem(path, "certificate"))?, path)?);
     }
     if all.is_empty() {
         let problem = format!("{} holds no certificate of a CA in PEM", path.display());
@@ -154,7 +158,7 @@ impl fmt::Debug for ClientCa {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::identity::sample::{signed, signed_with, signed_within};
+    use crate::callers::identity::fixtures::{signed, signed_with, signed_within};
     use rcgen::{
         BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
     };
@@ -173,8 +177,8 @@ mod tests {
             self.0.path().join("ca.crt")
         }
 
-        /// Replaces the file, as the kubelet does with a mounted Secret. The file then has a new inode, which shows
-        /// the change even if the modification time is equal.
+        /// Replaces the file, as the kubelet does with a mounted Secret. The file then has a new
+        /// inode, which shows the change even if the modification time is equal.
         fn write(&self, text: &str) {
             let next = self.file().with_extension("next");
             fs::write(&next, text).unwrap();
@@ -224,26 +228,31 @@ mod tests {
         type Change = fn(&mut CertificateParams);
         let cases: [(Change, Option<&str>); 7] = [
             (|_| {}, None),
-            (|it| it.is_ca = IsCa::NoCa, Some("basicConstraints")),
-            (|it| it.is_ca = IsCa::ExplicitNoCa, Some("basicConstraints")),
-            (|it| it.key_usages = vec![KeyUsagePurpose::DigitalSignature], Some("keyUsage")),
-            (|it| it.key_usages = vec![KeyUsagePurpose::KeyCertSign], None),
+            (|params| params.is_ca = IsCa::NoCa, Some("basicConstraints")),
+            (|params| params.is_ca = IsCa::ExplicitNoCa, Some("basicConstraints")),
             (
-                |it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
+                |params| params.key_usages = vec![KeyUsagePurpose::DigitalSignature],
+                Some("keyUsage"),
+            ),
+            (|params| params.key_usages = vec![KeyUsagePurpose::KeyCertSign], None),
+            (
+                |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
                 Some("extendedKeyUsage"),
             ),
-            (|it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth], None),
+            (|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth], None),
         ];
         for (change, expected) in cases {
             let (authority, client) = signed_with("jane", change);
             let folder = BundleFolder::with(&authority);
             match (ClientCa::of_file(folder.file()), expected) {
-                (Ok(found), None) => assert!(found.is_signed_by(&[client], UnixTime::now())),
+                (Ok(authority), None) => {
+                    assert!(authority.is_signed_by(&[client], UnixTime::now()));
+                }
                 (Err(error), Some(reason)) => {
                     let source = error.source().map(ToString::to_string).unwrap_or_default();
                     assert!(source.contains(reason), "{error}: {source}");
                 }
-                (found, _) => panic!("{expected:?}: {found:?}"),
+                (result, _) => panic!("{expected:?}: {result:?}"),
             }
         }
     }
@@ -251,13 +260,14 @@ mod tests {
     #[test]
     fn a_ca_limits_the_number_of_intermediate_certificates() {
         let (authority, client) =
-            signed_with("jane", |it| it.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)));
+            signed_with("jane", |params| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)));
         let folder = BundleFolder::with(&authority);
-        let found = ClientCa::of_file(folder.file()).unwrap();
-        let own = CertificateDer::from_pem_slice(authority.as_bytes()).unwrap();
+        let bundle = ClientCa::of_file(folder.file()).unwrap();
+        let ca = CertificateDer::from_pem_slice(authority.as_bytes()).unwrap();
         let (_, other) = signed("john");
-        let is_accepted = |chain: &[CertificateDer<'_>]| found.is_signed_by(chain, UnixTime::now());
-        assert!(is_accepted(std::slice::from_ref(&client)) && is_accepted(&[client.clone(), own]));
+        let is_accepted =
+            |chain: &[CertificateDer<'_>]| bundle.is_signed_by(chain, UnixTime::now());
+        assert!(is_accepted(std::slice::from_ref(&client)) && is_accepted(&[client.clone(), ca]));
         assert!(!is_accepted(&[client, other]));
     }
 

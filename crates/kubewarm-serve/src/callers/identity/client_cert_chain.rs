@@ -1,8 +1,8 @@
 //! The certificates that a client presents, and the user that they authenticate.
 //!
-//! As in the API server, the TLS handshake verifies only that the client has the key of its certificate. For each
-//! request, kubewarm then verifies that an accepted CA has signed the certificate. A client whose certificate no
-//! accepted CA has signed can still send a token.
+//! As in the API server, the TLS handshake verifies only that the client has the key of its
+//! certificate. For each request, kubewarm then verifies that an accepted CA has signed the
+//! certificate. A client whose certificate no accepted CA has signed can still send a token.
 
 use super::{client_ca::ClientCa, subject::user_of};
 use crate::certificate::provider;
@@ -18,14 +18,14 @@ use rustls::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long kubewarm caches the result of a certificate's verification. So it rejects an expired certificate, or a
-/// certificate of a removed CA, at most 10 s too late.
+/// How long kubewarm caches the result of a certificate's verification. So kubewarm rejects an
+/// expired certificate, or a certificate of a removed CA, at most 10 s too late.
 const VERIFICATION_TTL: Duration = Duration::from_secs(10);
-/// The maximum size of a client's certificate chain in bytes. kubewarm keeps the chain in memory as long as the
-/// connection is open. Usual chains have about 5 KiB.
+/// The maximum size of a client's certificate chain in bytes. kubewarm keeps the chain in memory as
+/// long as the connection is open. Usual chains have about 5 KiB.
 const MAX_CHAIN: usize = 16 << 10;
-/// The maximum number of intermediate certificates in a chain. A longer chain would make the verification slow,
-/// because the verification tries the certificates in every order.
+/// The maximum number of intermediate certificates in a chain. A longer chain would make the
+/// verification slow, because the verification tries the certificates in every order.
 const MAX_INTERMEDIATES: usize = 4;
 
 /// The certificates that a client has presented in the TLS handshake of its connection.
@@ -37,12 +37,13 @@ pub(crate) struct ClientCertChain {
 
 impl ClientCertChain {
     pub(crate) fn new(certificates: &[CertificateDer<'_>], authority: Arc<ClientCa>) -> Self {
-        let certificates = certificates.iter().map(|it| it.clone().into_owned()).collect();
+        let certificates =
+            certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
         Self { certificates, authority, known: Mutex::default() }
     }
 
-    /// The user that the client certificate authenticates. The verification is at most 10 s old. `None` if no
-    /// accepted CA has signed the certificate; the caller then needs a token.
+    /// The user that the client certificate authenticates, from a verification at most 10 s ago.
+    /// `None` if no accepted CA has signed the certificate; the caller then needs a token.
     pub(crate) fn authenticate(&self) -> Option<AuthenticationResult> {
         self.user().map(AuthenticationResult::of)
     }
@@ -54,17 +55,18 @@ impl ClientCertChain {
         {
             return user.clone();
         }
-        // kubewarm parses the certificate only after it has verified that an accepted CA has signed it.
+        // kubewarm parses only certificates that an accepted CA has signed, so an attacker cannot
+        // pass hostile input to this parser.
         let is_good = self.authority.is_signed_by(&self.certificates, UnixTime::now());
-        let own = self.certificates.first().filter(|_| is_good);
-        let user = own.and_then(|own| user_of(own)).map(Arc::new);
+        let leaf = self.certificates.first().filter(|_| is_good);
+        let user = leaf.and_then(|leaf| user_of(leaf)).map(Arc::new);
         *known = Some((Instant::now(), user.clone()));
         user
     }
 }
 
-/// The TLS verifier that requests a client certificate in the handshake and verifies that the client has the
-/// certificate's key. Clients without a certificate can connect too.
+/// The TLS verifier that requests a client certificate in the handshake and verifies that the
+/// client has the certificate's key. Clients without a certificate can connect too.
 #[derive(Debug)]
 pub(crate) struct OptionalClientCertVerifier(WebPkiSupportedAlgorithms);
 
@@ -79,14 +81,15 @@ impl ClientCertVerifier for OptionalClientCertVerifier {
         false
     }
 
-    /// The server sends clients no names of CAs, because the accepted CAs can change while clients are connected.
+    /// The server sends clients no names of CAs, because the accepted CAs can change while clients
+    /// are connected.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
 
     fn verify_client_cert(
         &self,
-        own: &CertificateDer<'_>,
+        leaf: &CertificateDer<'_>,
         between: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
@@ -95,7 +98,7 @@ impl ClientCertVerifier for OptionalClientCertVerifier {
                 "the client's chain has more than 5 certificates".to_owned(),
             ));
         }
-        let bytes = own.len() + between.iter().map(|it| it.len()).sum::<usize>();
+        let bytes = leaf.len() + between.iter().map(|certificate| certificate.len()).sum::<usize>();
         if bytes > MAX_CHAIN {
             return Err(Error::General("the client's chain is longer than 16 KiB".to_owned()));
         }
@@ -128,7 +131,7 @@ impl ClientCertVerifier for OptionalClientCertVerifier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::identity::sample::chain;
+    use crate::callers::identity::fixtures::chain;
 
     #[test]
     fn a_certificate_identifies_its_user_and_never_an_anonymous_one() {
@@ -146,9 +149,9 @@ mod tests {
         let asking = OptionalClientCertVerifier::verifier();
         let now = UnixTime::now();
         let shown = |length: usize, between: usize| {
-            let one = || CertificateDer::from(vec![0; length]);
-            let between: Vec<_> = std::iter::repeat_with(one).take(between).collect();
-            asking.verify_client_cert(&one(), &between, now).is_ok()
+            let certificate = || CertificateDer::from(vec![0; length]);
+            let between: Vec<_> = std::iter::repeat_with(certificate).take(between).collect();
+            asking.verify_client_cert(&certificate(), &between, now).is_ok()
         };
         assert!(shown(1_000, 0) && shown(1_000, MAX_INTERMEDIATES));
         assert!(!shown(1_000, MAX_INTERMEDIATES + 1));

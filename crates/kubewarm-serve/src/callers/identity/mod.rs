@@ -3,7 +3,7 @@
 mod client_ca;
 mod client_cert_chain;
 #[cfg(test)]
-pub(super) mod sample;
+pub(super) mod fixtures;
 mod subject;
 
 pub use self::client_ca::ClientCa;

@@ -1,5 +1,5 @@
-//! Reads the user from a client certificate, as the Kubernetes API defines it. The user name is the certificate's
-//! common name, and the groups are its organizations.
+//! Reads the user from a client certificate, as the Kubernetes API defines it. The user name is the
+//! certificate's common name, and the groups are its organizations.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use kubewarm_client::CallerInfo;
@@ -11,22 +11,22 @@ use x509_parser::{
     x509::AttributeTypeAndValue,
 };
 
-/// The object identifier of the certificate attribute that contains the user's UID. The UID distinguishes users
-/// that had the same name at different times.
+/// The object identifier of the certificate attribute that contains the user's UID. The UID
+/// distinguishes users that had the same name at different times.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
-/// The key in the user's `extra` that contains the certificate's fingerprint. The API server writes the fingerprint
-/// to its audit log.
+/// The key in the user's `extra` that contains the certificate's fingerprint. The API server writes
+/// the fingerprint to its audit log.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
-/// The user in the verified certificate `der`. `None` if the certificate has no common name, several UIDs or an
-/// empty UID, or if kubewarm cannot parse all of it.
+/// The user in the verified certificate `der`. `None` if the certificate has no common name,
+/// several UIDs or an empty UID, or if kubewarm cannot parse all of it.
 pub(super) fn user_of(der: &[u8]) -> Option<CallerInfo> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     if !rest.is_empty() {
         return None;
     }
     let subject = certificate.subject();
-    let text = |it: &AttributeTypeAndValue<'_>| it.as_str().ok().map(str::to_owned);
+    let text = |attribute: &AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
     let names: Vec<_> = subject.iter_common_name().map(text).collect::<Option<_>>()?;
     let groups = subject.iter_organization().map(text).collect::<Option<_>>()?;
     let uids: Vec<_> = subject.iter_by_oid(&UID).map(text).collect::<Option<_>>()?;

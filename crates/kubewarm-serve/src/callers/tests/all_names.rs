@@ -4,22 +4,18 @@ use super::*;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// A `CallerAdmission` that first reviews all names, the script of its reviews, and the number of reviews.
-fn all_names_first(
-    say: FakeReviewFn,
-) -> (CallerAdmission, Arc<Mutex<FakeReviewFn>>, FakeReviewCounts) {
+/// A `CallerGate` that first sends an access review for all names, the script of its reviews, and
+/// the number of reviews.
+fn all_names_first(say: FakeReviewFn) -> (CallerGate, Arc<Mutex<FakeReviewFn>>, FakeReviewCounts) {
     let fake = FakeReviews::new(say);
     let say = Arc::clone(&fake.say);
     let (callers, count) = reading(fake);
     (callers.with_all_names_reviews(), say, count)
 }
 
-/// Gets the pod `name`. Returns the time at which kubewarm sent the oldest review.
-async fn get(
-    callers: &CallerAdmission,
-    token: &str,
-    name: &str,
-) -> Result<Instant, CallerRejection> {
+/// Gets the pod `name`. Returns the time at which kubewarm sent the oldest TokenReview or access
+/// review.
+async fn get(callers: &CallerGate, token: &str, name: &str) -> Result<Instant, CallerRejection> {
     let admitted = callers.admit(&credentials(token, &[]), &action("get", Some(name)), PEER).await;
     admitted.map(|(caller, _)| caller.reviewed_at)
 }
@@ -40,8 +36,8 @@ async fn one_review_of_all_names_permits_each_name_for_10_seconds() {
     *say.lock() = |_, _| ReviewAnswer::Denied("jane");
     let mut elsewhere = action("get", Some("web"));
     elsewhere.resource_attributes.as_mut().unwrap().namespace = Some("bank".to_owned());
-    let found = callers.admit(&credentials("good", &[]), &elsewhere, PEER).await;
-    assert_eq!(found.unwrap_err(), forbidden(), "another namespace");
+    let result = callers.admit(&credentials("good", &[]), &elsewhere, PEER).await;
+    assert_eq!(result.unwrap_err(), forbidden(), "another namespace");
     advance(TTL.mul_f64(0.99)).await;
     assert_eq!(get(&callers, "good", "api").await, Ok(asked), "the last decision is still cached");
     advance(TTL.mul_f64(0.01)).await;
@@ -79,15 +75,15 @@ async fn only_a_get_of_one_object_is_reviewed_for_all_names() {
             Some(_) => ReviewAnswer::Denied("jane"),
         })
     });
-    let (good, named) = (credentials("good", &[]), action("get", Some("web")));
+    let (good, get_web) = (credentials("good", &[]), action("get", Some("web")));
     for verb in ["list", "watch"] {
-        let found = callers.admit(&good, &action(verb, Some("web")), PEER).await;
-        assert_eq!(found.unwrap_err(), forbidden(), "{verb}");
+        let result = callers.admit(&good, &action(verb, Some("web")), PEER).await;
+        assert_eq!(result.unwrap_err(), forbidden(), "{verb}");
     }
-    let (caller, _permit) = callers.admit(&good, &named, PEER).await.unwrap();
+    let (caller, _permit) = callers.admit(&good, &get_web, PEER).await.unwrap();
     assert_eq!(counts(&count), (1, 3));
-    assert_eq!(callers.review_also(&caller, &named).await, Err(forbidden()));
-    assert_eq!(callers.recheck(&good, &named, PEER).await, Err(forbidden()));
+    assert_eq!(callers.review_also(&caller, &get_web).await, Err(forbidden()));
+    assert_eq!(callers.recheck(&good, &get_web, PEER).await, Err(forbidden()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,8 +95,8 @@ async fn a_failed_review_of_all_names_fails_the_request() {
         })
     });
     for asked in [1, 2] {
-        let found = get(&callers, "good", "web").await;
-        assert!(matches!(found, Err(CallerRejection::Undecided(_))), "{found:?}");
+        let result = get(&callers, "good", "web").await;
+        assert!(matches!(result, Err(CallerRejection::Undecided(_))), "{result:?}");
         assert_eq!(counts(&count), (1, asked));
     }
 }

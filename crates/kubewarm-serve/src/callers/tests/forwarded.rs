@@ -1,13 +1,14 @@
-//! Tests of forwarded writes, which kubewarm identifies without a token review.
+//! Tests of forwarded writes, which kubewarm identifies without a TokenReview.
 
 use super::*;
 
 const OTHER_PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 8));
 const REFUSED: StatusCode = StatusCode::UNAUTHORIZED;
 
-/// The names of the users whose writes `callers` would forward, or why it rejects them.
+/// Forwards writes through `callers`. A write returns the user's name that `callers` knows before
+/// the write, or why it rejects the write.
 struct Writers {
-    callers: CallerAdmission,
+    callers: CallerGate,
     count: FakeReviewCounts,
 }
 
@@ -56,7 +57,7 @@ async fn a_write_has_the_user_of_the_last_review_however_old_and_sends_no_review
         assert_eq!(user, Ok(Some("jane".to_owned())));
     }
     assert_eq!(counts(&writers.count), (1, 1));
-    // An old review never decides about a read from the cache.
+    // An old TokenReview never decides about a read from a store: the read needs a new TokenReview.
     writers.read("good").await.unwrap();
     assert_eq!(counts(&writers.count), (2, 2));
 }
@@ -69,11 +70,11 @@ async fn after_401_a_token_is_known_neither_to_writes_nor_to_reads() {
     let (caller, permit) = writers.admit("good", PEER).await.unwrap();
     assert!(caller.user.is_none() && !caller.is_verified());
     drop((caller, permit));
-    // The review that a read sends finds out that the API server still accepts the token.
+    // The TokenReview of a read shows that the API server still accepts the token.
     writers.read("good").await.unwrap();
     assert_eq!(counts(&writers.count).0, 2, "the read needs a new token review");
     assert_eq!(writers.write("good", StatusCode::OK).await, Ok(Some("jane".to_owned())));
-    // The same applies to a token that only writes.
+    // After 401, kubewarm also forgets that the API server accepted a token that has only written.
     assert_eq!(writers.write("writer", StatusCode::OK).await, Ok(None));
     assert!(writers.admit("writer", PEER).await.unwrap().0.is_verified());
     assert_eq!(writers.write("writer", REFUSED).await, Ok(None));
@@ -89,12 +90,13 @@ async fn a_refused_token_is_not_forwarded_again_for_10_seconds() {
     assert_eq!(writers.write("made-up", REFUSED).await, unauthorized);
     advance(Duration::from_millis(100)).await;
     assert_eq!(writers.write("made-up", REFUSED).await, Ok(None));
-    // A failed token review has the same effect.
+    // After a TokenReview that refuses the token, kubewarm also forwards no write with it for 10 s.
     assert_eq!(writers.read("bad").await, Err(CallerRejection::Unauthorized));
     assert_eq!(writers.write("bad", StatusCode::OK).await, unauthorized);
     advance(Duration::from_secs(10)).await;
     assert_eq!(writers.write("bad", StatusCode::OK).await, Ok(None));
-    // This token is valid. Only the review of its user is not permitted.
+    // This token is valid, but its owner may not send the SelfSubjectReview that names the user. So
+    // the API server accepts writes with it.
     assert!(matches!(writers.read("unable").await, Err(CallerRejection::Forbidden { .. })));
     assert_eq!(writers.write("unable", StatusCode::OK).await, Ok(None));
 }
@@ -104,8 +106,8 @@ async fn an_address_can_send_ten_refused_tokens_at_once_and_accepted_tokens_are_
     let writers = Writers::new();
     writers.read("good").await.unwrap();
     writers.write("writer", StatusCode::FORBIDDEN).await.unwrap();
-    // These responses accept no token. A load balancer can answer 503 without authentication, and the API server 400
-    // and 429.
+    // These responses do not prove that the API server accepted the token: a load balancer can send
+    // 503, and the API server sends 400 and 429 before it authenticates.
     for status in
         [StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_REQUEST, StatusCode::TOO_MANY_REQUESTS]
     {
@@ -126,7 +128,7 @@ async fn an_address_can_send_ten_refused_tokens_at_once_and_accepted_tokens_are_
 #[tokio::test(start_paused = true)]
 async fn unverified_tokens_of_an_address_wait_until_the_api_server_answers_one() {
     let writers = Writers::new();
-    let limits = CallerLimits::for_reads(ReaderLimits::default());
+    let limits = ListenerLimits::for_reads(ReaderLimits::default());
     let at_once = quarter(limits.token_reviews);
     let mut open = Vec::new();
     for _ in 0..at_once {
@@ -147,7 +149,8 @@ async fn unverified_tokens_of_an_address_wait_until_the_api_server_answers_one()
         admitted.as_ref().is_ok_and(|(caller, _)| caller.is_verified())
     };
     assert!(admitted.iter().all(is_verified), "the token is accepted now");
-    // A slow response counts no longer against this limit.
+    // After a slow response, the token counts as probably valid, so the request no longer counts
+    // against this limit.
     for (caller, _) in &mut open {
         caller.release_permit();
     }
@@ -158,17 +161,17 @@ async fn unverified_tokens_of_an_address_wait_until_the_api_server_answers_one()
 async fn writes_of_unknown_users_count_against_their_client_address() {
     let writers = Writers::new();
     writers.read("good").await.unwrap();
-    let mut held = Vec::new();
+    let mut admissions = Vec::new();
     for token in (0..300).map(|n| format!("writer-{n}")) {
         let Ok((mut caller, permit)) = writers.admit(&token, PEER).await else { break };
         writers.callers.record_forwarded_response(&mut caller, StatusCode::OK);
-        held.push((caller, permit));
+        admissions.push((caller, permit));
     }
-    assert_eq!(held.len(), 256);
+    assert_eq!(admissions.len(), 256);
     let limited = Err(CallerRejection::Limited(ReadLimit::UserForwardedRequests));
     assert_eq!(writers.admit("more", PEER).await.map(|_| ()), limited);
     let (jane, _permit) = writers.admit("good", PEER).await.unwrap();
     let (elsewhere, _permit) = writers.admit("more", OTHER_PEER).await.unwrap();
-    let keys = [held[0].0.limit_key, jane.limit_key, elsewhere.limit_key];
+    let keys = [admissions[0].0.limit_key, jane.limit_key, elsewhere.limit_key];
     assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);
 }

@@ -3,7 +3,7 @@ mod forwarded;
 mod quotas;
 
 use super::{
-    fake_reviews::{
+    fixtures::{
         FakeReviewCounts, FakeReviewFn, FakeReviews, ReviewAnswer, noted, of, pods as action,
     },
     review_queue::REVIEW_TIMEOUT,
@@ -17,7 +17,8 @@ use tokio::time::{advance, sleep, timeout};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-/// Returns the result of a review for a token and a verb. Any token that this function does not list is invalid.
+/// Returns the result of a TokenReview or access review for a token and a verb. Any token that this
+/// function does not list is invalid.
 fn said(token: &str, verb: &str) -> ReviewAnswer {
     match (token, verb) {
         ("good", "" | "get") => ReviewAnswer::Allowed("jane"),
@@ -37,9 +38,9 @@ fn credentials(token: &str, more: &[(&'static str, &'static str)]) -> CallerCred
         .unwrap()
 }
 
-fn reading(fake: FakeReviews) -> (CallerAdmission, FakeReviewCounts) {
+fn reading(fake: FakeReviews) -> (CallerGate, FakeReviewCounts) {
     let count = fake.count.clone();
-    (of(fake, &CallerLimits::for_reads(ReaderLimits::default())), count)
+    (of(fake, &ListenerLimits::for_reads(ReaderLimits::default())), count)
 }
 
 fn counts(count: &FakeReviewCounts) -> (usize, usize) {
@@ -68,10 +69,10 @@ async fn each_rejection_has_its_reason() {
             Err(CallerRejection::Undecided(RequestFault::new(FaultReason::Unreachable, "refused"))),
         ),
     ] {
-        let found = callers.admit(&credentials(token, &[]), action, PEER).await;
-        let found =
-            found.as_ref().map(|(caller, _)| caller.user.name.as_str()).map_err(Clone::clone);
-        assert_eq!(found, expected, "{token}");
+        let result = callers.admit(&credentials(token, &[]), action, PEER).await;
+        let name =
+            result.as_ref().map(|(caller, _)| caller.user.name.as_str()).map_err(Clone::clone);
+        assert_eq!(name, expected, "{token}");
     }
 }
 
@@ -84,7 +85,7 @@ async fn each_decision_is_reported_with_its_source() {
     let delay = Duration::from_secs(1);
     let callers = noted(
         FakeReviews { delay, ..FakeReviews::new(said) },
-        &CallerLimits::for_reads(ReaderLimits::default()),
+        &ListenerLimits::for_reads(ReaderLimits::default()),
         note,
     );
     let (get, list) = (action("get", Some("web")), action("list", None));
@@ -163,25 +164,25 @@ async fn concurrent_equal_reviews_share_one_request_even_if_the_first_caller_lea
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaving = timeout(delay / 2, callers.admit(&good, &get, PEER));
     assert!(leaving.await.is_err());
-    let found = join_all((0..99).map(|_| callers.admit(&good, &get, PEER))).await;
-    assert!(found.iter().all(Result::is_ok));
+    let results = join_all((0..99).map(|_| callers.admit(&good, &get, PEER))).await;
+    assert!(results.iter().all(Result::is_ok));
     assert_eq!(counts(&count), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_review_authorizes_a_request_with_impersonation_headers() {
-    for sends_tokens in [false, true] {
-        let (callers, count) = reading(FakeReviews { sends_tokens, ..FakeReviews::new(said) });
+    for has_callers_token in [false, true] {
+        let (callers, count) = reading(FakeReviews { has_callers_token, ..FakeReviews::new(said) });
         let get = action("get", Some("web"));
         assert!(callers.admit(&credentials("good", &[]), &get, PEER).await.is_ok());
         for name in
             ["impersonate-user", "impersonate-uid", "impersonate-extra-x", "impersonate-new"]
         {
             let acting = credentials("good", &[(name, "john")]);
-            let found = callers.admit(&acting, &get, PEER).await;
-            assert_eq!(found.unwrap_err(), CallerRejection::Impersonation, "{name}");
-            let found = callers.recheck(&acting, &get, PEER).await;
-            assert_eq!(found.unwrap_err(), CallerRejection::Impersonation, "{name}");
+            let result = callers.admit(&acting, &get, PEER).await;
+            assert_eq!(result.unwrap_err(), CallerRejection::Impersonation, "{name}");
+            let result = callers.recheck(&acting, &get, PEER).await;
+            assert_eq!(result.unwrap_err(), CallerRejection::Impersonation, "{name}");
         }
         assert_eq!(counts(&count), (1, 1), "only the request without these headers is reviewed");
     }
@@ -192,15 +193,15 @@ async fn an_unanswered_review_decides_nothing_and_is_not_cached() {
     let delay = Duration::from_hours(1);
     let (callers, _) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let began = Instant::now();
-    let found = callers.admit(&credentials("good", &[]), &action("get", None), PEER).await;
+    let result = callers.admit(&credentials("good", &[]), &action("get", None), PEER).await;
     assert!(
-        matches!(&found, Err(CallerRejection::Undecided(fault)) if fault.reason() == FaultReason::TimedOut)
+        matches!(&result, Err(CallerRejection::Undecided(fault)) if fault.reason() == FaultReason::TimedOut)
     );
     assert!(began.elapsed() >= REVIEW_TIMEOUT, "{:?}", began.elapsed());
     let (callers, count) = reading(FakeReviews::new(said));
     for asked in [1, 2] {
-        let found = callers.admit(&credentials("lost", &[]), &action("get", None), PEER).await;
-        assert!(matches!(found, Err(CallerRejection::Undecided(_))));
+        let result = callers.admit(&credentials("lost", &[]), &action("get", None), PEER).await;
+        assert!(matches!(result, Err(CallerRejection::Undecided(_))));
         assert_eq!(counts(&count), (asked, 0));
     }
 }

@@ -1,4 +1,5 @@
-//! Tests the limits per user and per client address on reviews, requests, watches and connections.
+//! Tests the limits per user and per client address on TokenReviews, access reviews, requests,
+//! watches and connections.
 
 use super::*;
 
@@ -8,17 +9,17 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let (callers, _) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaves = async |token: &CallerCredentials, action: &SelfSubjectAccessReviewSpec| {
-        // The timeout drops the call of `admit`, but the token review in progress continues.
-        let found = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
-        found.ok().map(|found| found.map(drop))
+        // The timeout drops the call of `admit`, but the TokenReview in progress continues.
+        let outcome = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
+        outcome.ok().map(|result| result.map(drop))
     };
     let gone = |all: Vec<Option<Result<(), CallerRejection>>>| {
-        let busy = |found: &Option<_>| {
-            *found == Some(Err(CallerRejection::Limited(ReadLimit::UserReviews)))
+        let busy = |outcome: &Option<_>| {
+            *outcome == Some(Err(CallerRejection::Limited(ReadLimit::UserReviews)))
         };
         (
-            all.iter().filter(|found| found.is_none()).count(),
-            all.iter().filter(|it| busy(it)).count(),
+            all.iter().filter(|outcome| outcome.is_none()).count(),
+            all.iter().filter(|outcome| busy(outcome)).count(),
         )
     };
     let mut by_address = Vec::new();
@@ -38,8 +39,8 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let mut further = Vec::new();
     for n in 0..150 {
         let get = action("get", Some(&format!("further-{n}")));
-        let found = timeout(delay / 1_000, callers.review_also(&caller, &get)).await;
-        further.push(found.ok().map(|found| found.map(drop)));
+        let outcome = timeout(delay / 1_000, callers.review_also(&caller, &get)).await;
+        further.push(outcome.ok().map(|result| result.map(drop)));
     }
     assert_eq!(gone(further), (100, 50), "100 further reviews of a request wait");
 }
@@ -63,13 +64,13 @@ async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail()
         assert!(callers.admit(&credentials("other", &[]), &get, peer).await.is_ok());
         began.elapsed()
     };
-    let (found, waited) = tokio::join!(all, other);
+    let (results, waited) = tokio::join!(all, other);
     assert!(waited < 3 * delay, "{waited:?}");
     let busy =
-        found.iter().filter(|found| matches!(found, Err(CallerRejection::Limited(_)))).count();
-    // Eight token reviews of this client address end each second. After 3 s, kubewarm rejects the requests whose
-    // token reviews still wait.
-    assert_eq!(found.iter().filter(|found| found.is_ok()).count(), 100 - busy);
+        results.iter().filter(|result| matches!(result, Err(CallerRejection::Limited(_)))).count();
+    // Eight TokenReviews of this client address end each second. After 3 s, kubewarm rejects the
+    // requests whose TokenReviews still wait.
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 100 - busy);
     assert!((60..80).contains(&busy), "{busy}");
     assert!(count.most.load(Ordering::Relaxed) <= 8 + 1 + 16);
 }
@@ -83,8 +84,8 @@ async fn one_user_has_few_access_reviews_at_once_from_all_addresses() {
         let (get, peer) = (action("get", Some(&n.to_string())), Ipv4Addr::new(10, 0, 2, n));
         callers.admit(&good, &get, peer.into()).await.map(drop)
     };
-    let found = join_all((0..60).map(ask)).await;
-    assert!(found.iter().filter(|found| found.is_ok()).count() >= 48, "{found:?}");
+    let results = join_all((0..60).map(ask)).await;
+    assert!(results.iter().filter(|result| result.is_ok()).count() >= 48, "{results:?}");
     assert_eq!(count.most.load(Ordering::Relaxed), 16);
 }
 
@@ -114,10 +115,10 @@ async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
         let token = credentials(&format!("new-{n}"), &[]);
         callers.admit(&token, &get, [10, 0, 2, n].into()).await.map(drop)
     });
-    let (_, found) = tokio::join!(join_all(trying), join_all(reading));
-    assert!(found.iter().all(Result::is_ok), "{found:?}");
-    // Each of the two client addresses can send ten invalid tokens at once, and ten more each second. The 40 valid
-    // tokens do not count against this limit.
+    let (_, results) = tokio::join!(join_all(trying), join_all(reading));
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    // Each of the two client addresses can send ten invalid tokens at once, and ten more each
+    // second. The 40 valid tokens do not count against this limit.
     let asked = count.who.load(Ordering::Relaxed) - 40;
     assert!((80..=104).contains(&asked), "{asked}");
 }
@@ -128,12 +129,13 @@ async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
     let (reader, get) = (credentials("new", &[]), action("get", Some("web")));
     assert!(callers.admit(&reader, &get, PEER).await.is_ok());
     advance(Duration::from_secs(10)).await;
-    let mut found = Vec::new();
+    let mut rejections = Vec::new();
     for n in 0..20 {
-        found.push(callers.admit(&credentials(&n.to_string(), &[]), &get, PEER).await.unwrap_err());
+        rejections
+            .push(callers.admit(&credentials(&n.to_string(), &[]), &get, PEER).await.unwrap_err());
     }
     assert_eq!(
-        found[9..11],
+        rejections[9..11],
         [CallerRejection::Unauthorized, CallerRejection::Limited(ReadLimit::FailedTokens)]
     );
     assert!(callers.admit(&reader, &get, PEER).await.is_ok());
@@ -154,16 +156,16 @@ async fn one_user_writes_at_most_a_quarter_of_the_large_responses_at_once() {
     let get = action("get", Some("web"));
     let taken = async |token| {
         let (caller, _) = callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
-        let (permits, mut held) = (callers.large_response_permits(&caller), Vec::new());
+        let (permits, mut all) = (callers.large_response_permits(&caller), Vec::new());
         while let Ok(permit) = timeout(Duration::from_secs(1), permits.acquire(1)).await {
-            held.push(permit.unwrap());
-            assert!(held.len() < 1_000);
+            all.push(permit.unwrap());
+            assert!(all.len() < 1_000);
         }
-        held
+        all
     };
-    let part = quarter(CallerLimits::for_reads(ReaderLimits::default()).large_responses);
-    let (one, other) = (taken("one").await, taken("other").await);
-    assert_eq!((one.len(), other.len()), (part, part));
+    let part = quarter(ListenerLimits::for_reads(ReaderLimits::default()).large_responses);
+    let (first, other) = (taken("one").await, taken("other").await);
+    assert_eq!((first.len(), other.len()), (part, part));
     assert!(taken("two").await.is_empty(), "both tokens belong to one user");
 }
 
@@ -177,16 +179,16 @@ async fn one_user_has_at_most_its_quota_of_connections_and_forwarded_requests() 
         let by = ForwardAuthentication::Review;
         callers.admit_forwarded(&credentials(token, &[]), PEER, by).await
     };
-    let (mut held, mut connections) = (Vec::new(), Vec::new());
+    let (mut slots, mut connections) = (Vec::new(), Vec::new());
     for n in 0..300 {
         let Ok((jane, place)) = forward(["one", "two"][n % 2]).await else { break };
         connections.extend(callers.acquire_connection(jane.limit_key));
-        held.push(place);
+        slots.push(place);
     }
-    assert_eq!((held.len(), connections.len()), (256, 256));
+    assert_eq!((slots.len(), connections.len()), (256, 256));
     let (john, _place) = forward("other").await.unwrap();
     assert!(callers.acquire_connection(john.limit_key).is_some());
-    held.pop();
+    slots.pop();
     connections.pop();
     let (jane, _place) = forward("one").await.unwrap();
     assert!(callers.acquire_connection(jane.limit_key).is_some());
@@ -199,15 +201,15 @@ async fn one_user_has_at_most_its_quota_of_requests_with_any_number_of_tokens() 
     };
     let (callers, _) = reading(FakeReviews::new(say));
     let get = action("get", Some("web"));
-    let mut held = Vec::new();
+    let mut admissions = Vec::new();
     for n in 0..100 {
         let token = ["one", "two"][n % 2];
-        held.push(callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap());
+        admissions.push(callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap());
     }
     let more = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await;
     assert_eq!(more("one").await.unwrap_err(), CallerRejection::Limited(ReadLimit::UserRequests));
     assert!(more("other").await.is_ok());
-    held.pop();
+    admissions.pop();
     assert!(more("two").await.is_ok());
 }
 
@@ -219,10 +221,10 @@ async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota()
     let (callers, _) = reading(FakeReviews::new(say));
     let get = action("watch", None);
     let admit = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
-    let mut held = Vec::new();
+    let mut watches = Vec::new();
     for n in 0..1_024 {
         let (caller, _) = admit(["one", "two"][n % 2]).await;
-        held.push(callers.acquire_watch(&caller).unwrap());
+        watches.push(callers.acquire_watch(&caller).unwrap());
     }
     let ((jane, _), (john, _)) = (admit("one").await, admit("other").await);
     assert_eq!(
@@ -230,10 +232,12 @@ async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota()
         CallerRejection::Limited(ReadLimit::UserWatches)
     );
     let usage = callers.usage();
-    let in_use = |limit| usage.iter().find(|it| it.limit == limit).map(|it| (it.in_use, it.size));
+    let in_use = |limit| {
+        usage.iter().find(|entry| entry.limit == limit).map(|entry| (entry.in_use, entry.size))
+    };
     assert_eq!(in_use(ReadLimit::Watches), Some((1_024, 4_096)));
     assert_eq!(in_use(ReadLimit::UserWatches), Some((1_024, 1_024)));
     assert!(callers.acquire_watch(&john).is_ok());
-    held.pop();
+    watches.pop();
     assert!(callers.acquire_watch(&jane).is_ok());
 }

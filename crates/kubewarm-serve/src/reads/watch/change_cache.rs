@@ -1,7 +1,7 @@
 //! Decompresses and encodes each change of an object only once for all client watches.
 
 use super::event_encoder::EventEncoder;
-use crate::reads::DamagedObjectError;
+use crate::reads::{DamagedObjectError, item_position::ItemPosition};
 use bytes::Bytes;
 use kubewarm_cache::store::{BodyFieldCache, EventLogFollower, ObjectQuery, StoreChange};
 use kubewarm_wire::{EventType, JsonBuffer, ObjectBody};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::{
     borrow::Cow,
     collections::{HashMap, VecDeque},
-    fmt, ptr,
+    ptr,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
@@ -19,35 +19,38 @@ use std::{
 /// The maximum number of changes in the cache. All watches of clients read a change at about the
 /// same time, so watches rarely need an earlier change.
 const MAX_CHANGES: usize = 256;
-/// The maximum size of the cache in bytes. Decompressed objects, parsed fields and encoded event lines count.
+/// The maximum size of the cache in bytes. Decompressed objects, parsed fields and encoded event
+/// lines count.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Recent changes of stores. kubewarm decompresses each change once for all client watches. The cache never keeps
-/// changes of Secrets.
+/// Recent changes of stores. kubewarm decompresses each change once for all client watches. The
+/// cache never keeps changes of Secrets, so that no more copies of their contents stay in memory.
 #[derive(Default)]
 pub(crate) struct ChangeCache(Mutex<ChangeCacheState>);
 
 #[derive(Default)]
 struct ChangeCacheState {
-    /// The key is the memory address of the `StoreChange`. The entry keeps the `StoreChange` in memory, so no other
-    /// change can get the same address.
+    /// The key is the memory address of the `StoreChange`. The entry keeps the `StoreChange` in
+    /// memory, so no other change can get the same address.
     by_change: HashMap<usize, Arc<UnpackedChange>>,
     order: VecDeque<usize>,
     bytes: usize,
 }
 
-/// A change in the cache. It contains the decompressed objects, the parsed fields and the encoded event lines that
-/// watches have needed so far.
+/// A change in the cache. It contains the decompressed objects, the parsed fields and the encoded
+/// event lines that watches have needed so far.
 pub(super) struct UnpackedChange {
     change: Arc<StoreChange>,
     before: ChangedObject,
     now: ChangedObject,
     written: Mutex<Vec<EncodedEvent>>,
-    /// The size of this change, in bytes, when kubewarm last added it to the cache's total size.
+    /// The size of this change, in bytes, that the cache's total size includes. It grows when a
+    /// watch decompresses or encodes more of the change.
     weighed: AtomicUsize,
 }
 
-/// The object before or after a change. kubewarm decompresses the object when a watch first needs it.
+/// The object before or after a change. kubewarm decompresses the object when a watch first needs
+/// it.
 #[derive(Default)]
 struct ChangedObject {
     bytes: OnceLock<Option<Bytes>>,
@@ -56,19 +59,19 @@ struct ChangedObject {
 }
 
 struct EncodedEvent {
-    of: EventType,
-    is_first: bool,
+    event_type: EventType,
+    position: ItemPosition,
     by: Arc<EventEncoder>,
     line: Bytes,
 }
 
-/// The events that a change causes in one watch. A change causes two events if it deleted an object and created a
-/// new object with the same name.
+/// The events that a change causes in one watch. A change causes two events if it deleted an object
+/// and created a new object with the same name.
 pub(super) type ChangeEventTypes = [Option<EventType>; 2];
 
 impl ChangeCache {
-    /// Returns the cached entry of the change, and creates the entry if necessary. For a Secret, returns a new
-    /// entry each time and does not cache it.
+    /// Returns the cached entry of the change, and creates the entry if necessary. For a Secret,
+    /// returns a new entry each time and does not cache it.
     pub(super) fn get_or_insert(&self, change: Arc<StoreChange>) -> Arc<UnpackedChange> {
         let opened = |change| {
             let (before, now) = (ChangedObject::default(), ChangedObject::default());
@@ -92,8 +95,8 @@ impl ChangeCache {
         opened
     }
 
-    /// Returns the encoded line of one event. The first watch that needs the line encodes it for all watches with
-    /// an equal encoder.
+    /// Returns the encoded line of one event. The first watch that needs the line encodes it for
+    /// all watches with an equal encoder.
     ///
     /// # Errors
     ///
@@ -101,63 +104,67 @@ impl ChangeCache {
     pub(super) fn line(
         &self,
         opened: &UnpackedChange,
-        of: EventType,
+        event_type: EventType,
         by: &Arc<EventEncoder>,
-        is_first: bool,
+        position: ItemPosition,
         follower: &EventLogFollower,
     ) -> Result<Bytes, DamagedObjectError> {
         let mut written = opened.written.lock();
-        let is_same = |it: &&EncodedEvent| (it.of, it.is_first) == (of, is_first) && it.by == *by;
+        let is_same = |event: &&EncodedEvent| {
+            (event.event_type, event.position) == (event_type, position) && event.by == *by
+        };
         if let Some(known) = written.iter().find(is_same) {
             return Ok(known.line.clone());
         }
-        let body = match of {
+        let body = match event_type {
             EventType::Added | EventType::Modified => opened.now(follower),
             EventType::Deleted => opened.before(follower),
         };
         let body = body.ok_or(DamagedObjectError)?;
-        let bytes = match of {
+        let bytes = match event_type {
             EventType::Added | EventType::Modified => Cow::Borrowed(body.bytes),
             EventType::Deleted => body.with_end_version(opened.change.version()),
         };
         let stored = ObjectBody { encoding: opened.change.encoding(), bytes: &bytes };
         let mut line = Vec::with_capacity(bytes.len() + 128);
-        by.event(of, stored, is_first, &mut JsonBuffer::default(), &mut line)?;
+        by.event(event_type, stored, position, &mut JsonBuffer::default(), &mut line)?;
         let line = Bytes::from(line);
-        written.push(EncodedEvent { of, is_first, by: Arc::clone(by), line: line.clone() });
+        written.push(EncodedEvent { event_type, position, by: Arc::clone(by), line: line.clone() });
         drop(written);
         self.weigh(opened);
         Ok(line)
     }
 
-    /// Returns the events that the change causes in a watch with the selectors of `query`. As in the API server, an
-    /// object that starts to match causes the event `ADDED`, and an object that stops matching causes `DELETED`.
+    /// Returns the events that the change causes in a watch with the selectors of `query`. As in
+    /// the API server, an object that starts to match causes the event `ADDED`, and an object that
+    /// stops matching causes `DELETED`.
     ///
     /// # Cost
     ///
-    /// The first watch that reads the change parses the object before and after it. A later watch parses the
-    /// objects only for field paths that no earlier watch has read. Otherwise a watch takes about 0.1 µs per
-    /// requirement of its selectors.
+    /// The first watch that reads the change parses the object before and after it. A later watch
+    /// parses the objects only for field paths that no earlier watch has read. Otherwise a watch
+    /// takes about 0.1 µs per requirement of its selectors.
     pub(super) fn events(
         &self,
         opened: &UnpackedChange,
         query: &ObjectQuery,
         follower: &EventLogFollower,
     ) -> ChangeEventTypes {
-        let held = || [opened.before.bytes(), opened.now.bytes()];
-        let known = held();
+        let measure = || [opened.before.bytes(), opened.now.bytes()];
+        let known = measure();
         let events = opened.events(query, follower);
-        if held() != known {
+        if measure() != known {
             self.weigh(opened);
         }
         events
     }
 
-    /// Adds to the cache's total size the number of bytes by which `opened` has grown. Ignores a change that is no
-    /// longer in the cache.
+    /// Adds to the cache's total size the number of bytes by which `opened` has grown since the
+    /// last call. Ignores a change that is no longer in the cache.
     fn weigh(&self, opened: &UnpackedChange) {
-        // `opened.bytes()` can block while a watch parses an object of this change, so the call precedes the
-        // cache's lock. The size only grows, so of two concurrent results the larger one is correct.
+        // `opened.bytes()` can block while a watch parses an object of this change, so this call
+        // stands before the lock of the cache. The size only grows, so the larger of two concurrent
+        // results is correct.
         let bytes = opened.bytes();
         let mut kept = self.0.lock();
         let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());
@@ -171,7 +178,8 @@ impl ChangeCache {
         drop(gone);
     }
 
-    /// Removes all changes from the cache. A watch that still needs a change adds it to the cache again.
+    /// Removes all changes from the cache. A watch that still needs a change adds it to the cache
+    /// again.
     pub(crate) fn clear(&self) {
         let kept = std::mem::take(&mut *self.0.lock());
         drop(kept);
@@ -216,32 +224,36 @@ impl UnpackedChange {
         self.before.unpacked() + self.now.unpacked()
     }
 
-    /// Whether an object before or after the change could not be decompressed. The events of the change are then
-    /// unknown.
+    /// Whether an object before or after the change could not be decompressed, or not be compared
+    /// with a watch's selectors. The events of the change are then unknown.
     pub(super) fn is_damaged(&self) -> bool {
-        let is_lost = |side: &ChangedObject| side.bytes.get().is_some_and(Option::is_none);
+        let is_lost = |side: &ChangedObject| {
+            side.bytes.get().is_some_and(Option::is_none) || side.fields.lock().is_malformed()
+        };
         (self.change.has_previous() && is_lost(&self.before))
             || (self.change.exists() && is_lost(&self.now))
     }
 
     fn bytes(&self) -> usize {
-        let lines = self.written.lock().iter().map(|it| it.line.len()).sum::<usize>();
+        let lines = self.written.lock().iter().map(|event| event.line.len()).sum::<usize>();
         self.before.bytes() + self.now.bytes() + lines
     }
 
+    /// The events of the change in a watch that selects objects with `query`.
     fn events(&self, query: &ObjectQuery, follower: &EventLogFollower) -> ChangeEventTypes {
         let is_whole = query.is_everything();
         let change = &self.change;
-        let is_selected = |body: Option<ObjectBody<'_>>, side: &ChangedObject| {
+        let is_match = |body: Option<ObjectBody<'_>>, side: &ChangedObject| {
             body.is_some_and(|body| follower.is_selected(query, body, &mut side.fields.lock()))
         };
-        let (was, is) = if is_whole {
+        let (was_selected, is_selected) = if is_whole {
             (change.has_previous(), change.exists())
         } else {
-            let was = is_selected(self.before(follower), &self.before);
-            (was, is_selected(self.now(follower), &self.now))
+            let was_selected = is_match(self.before(follower), &self.before);
+            (was_selected, is_match(self.now(follower), &self.now))
         };
-        event_pair(was, is, change.is_replacement())
+        let is_replacement = change.is_replacement();
+        SelectionChange { was_selected, is_selected, is_replacement }.event_types()
     }
 }
 
@@ -250,28 +262,35 @@ impl ChangedObject {
         self.bytes.get().and_then(Option::as_ref).map_or(0, Bytes::len)
     }
 
-    /// The size in bytes of the decompressed object, and of the fields that watches have read from it.
+    /// The size in bytes of the decompressed object, and of the fields that watches have read from
+    /// it.
     fn bytes(&self) -> usize {
         self.unpacked() + self.fields.lock().bytes()
     }
 }
 
-/// The events of a change to an object. `was` means that the object before the change matched the watch's
-/// selectors. `is` means that the object after the change matches. `is_other` means that the change replaced the
-/// object by a new object with the same name.
-fn event_pair(was: bool, is: bool, is_other: bool) -> ChangeEventTypes {
-    match (was, is) {
-        (false, false) => [None, None],
-        (false, true) => [Some(EventType::Added), None],
-        (true, false) => [Some(EventType::Deleted), None],
-        (true, true) if is_other => [Some(EventType::Deleted), Some(EventType::Added)],
-        (true, true) => [Some(EventType::Modified), None],
-    }
+/// How a change of an object affects a watch with selectors.
+#[derive(Clone, Copy, Debug)]
+struct SelectionChange {
+    /// Whether the object before the change matched the selectors.
+    was_selected: bool,
+    /// Whether the object after the change matches the selectors.
+    is_selected: bool,
+    /// Whether the change replaced the object by a new object with the same name.
+    is_replacement: bool,
 }
 
-impl fmt::Debug for ChangeCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ChangeCache").field(&self.0.lock().order.len()).finish()
+impl SelectionChange {
+    fn event_types(self) -> ChangeEventTypes {
+        match (self.was_selected, self.is_selected) {
+            (false, false) => [None, None],
+            (false, true) => [Some(EventType::Added), None],
+            (true, false) => [Some(EventType::Deleted), None],
+            (true, true) if self.is_replacement => {
+                [Some(EventType::Deleted), Some(EventType::Added)]
+            }
+            (true, true) => [Some(EventType::Modified), None],
+        }
     }
 }
 
@@ -314,9 +333,9 @@ mod tests {
             let opened = shared.get_or_insert(change);
             assert_eq!(shared.events(&opened, &none, &follower), [None, None]);
             let kept = shared.0.lock();
-            let held: usize = kept.by_change.values().map(|opened| opened.bytes()).sum();
-            assert_eq!(kept.bytes, held, "the count equals the memory in use");
-            assert!((2 << 20..=MAX_BYTES).contains(&held), "{held} at {version}");
+            let total: usize = kept.by_change.values().map(|opened| opened.bytes()).sum();
+            assert_eq!(kept.bytes, total, "the count equals the memory in use");
+            assert!((2 << 20..=MAX_BYTES).contains(&total), "{total} at {version}");
         }
     }
 
@@ -386,7 +405,7 @@ mod tests {
     #[test]
     fn an_object_is_added_when_it_starts_to_match_and_deleted_when_it_stops() {
         use EventType::{Added, Deleted, Modified};
-        for ((was, is), is_other, expected) in [
+        for ((was_selected, is_selected), is_replacement, expected) in [
             ((false, false), false, [None, None]),
             ((false, true), false, [Some(Added), None]),
             ((true, true), false, [Some(Modified), None]),
@@ -395,7 +414,8 @@ mod tests {
             ((true, false), true, [Some(Deleted), None]),
             ((false, true), true, [Some(Added), None]),
         ] {
-            assert_eq!(event_pair(was, is, is_other), expected, "{was} {is} {is_other}");
+            let change = SelectionChange { was_selected, is_selected, is_replacement };
+            assert_eq!(change.event_types(), expected, "{change:?}");
         }
     }
 }

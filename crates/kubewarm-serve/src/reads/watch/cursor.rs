@@ -3,7 +3,10 @@
 use super::{change_cache::ChangeCache, event_encoder::EventEncoder, feed::WatchProgress};
 use crate::{
     metrics::ClientWatchEnd,
-    reads::{DamagedObjectError, authorized_scope::AuthorizedScope, read_response::PIECE_BYTES},
+    reads::{
+        DamagedObjectError, authorized_scope::AuthorizedScope, item_position::ItemPosition,
+        read_response::PIECE_BYTES,
+    },
 };
 use bytes::{Bytes, BytesMut};
 use kubewarm_api::model::ResourceVersion;
@@ -15,11 +18,12 @@ use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
 
-/// The maximum number of changes that one call of `WatchCursor::next` examines. After each call, other tasks of the
-/// thread can run.
+/// The maximum number of changes that one call of `WatchCursor::next` examines. After each call,
+/// other tasks of the thread can run.
 const MAX_CHANGES: usize = 64;
 
-/// A client watch's position in the event log of its informer, and the encoding of the watch's events.
+/// A client watch's position in the event log of its informer, and the encoding of the watch's
+/// events.
 pub(super) struct WatchCursor {
     allowed: AuthorizedScope,
     query: ObjectQuery,
@@ -27,15 +31,16 @@ pub(super) struct WatchCursor {
     pub(super) media_type: MediaType,
     buffer: JsonBuffer,
     follower: EventLogFollower,
-    /// The initial objects that the watch has not sent yet, and the resource version at which the watch selected
-    /// them.
+    /// The initial objects that the watch has not sent yet, and the resource version at which the
+    /// watch selected them.
     initial: Option<(ObjectSnapshot, ResourceVersion)>,
     /// Whether the watch must still send the bookmark that marks the end of the initial objects.
-    needs_initial_bookmark: bool,
-    /// Whether the watch has written no event yet. In a watch of `Table`s, only the first event contains the
-    /// columns.
-    is_first: bool,
-    /// The resource version of the last event or bookmark that the watch sent.
+    is_initial_bookmark_due: bool,
+    /// The position of the next event that the watch writes. In a watch of `Table`s, only the first
+    /// event contains the columns.
+    next_event: ItemPosition,
+    /// The resource version of the last event or bookmark that the watch sent. It is shared with
+    /// the list of open watches.
     position: Arc<Mutex<Option<ResourceVersion>>>,
     scan_budget: ScanBudget,
 }
@@ -52,10 +57,11 @@ pub struct WatchChunk {
 /// The result of one call of [`WatchCursor::next`].
 #[derive(Debug)]
 pub(super) enum WatchStep {
-    /// Events to send to the client. The chunk has no events if the examined changes do not concern this watch.
+    /// Events to send to the client. The chunk has no events if none of the examined changes
+    /// matches the watch.
     Piece(WatchChunk),
-    /// The watch has examined all changes. The store is complete at this resource version; `None` while the
-    /// informer lists its objects again.
+    /// The watch has examined all changes. The store is complete at this resource version, so a
+    /// bookmark can have it. `None` while the informer relists.
     Quiet(Option<ResourceVersion>),
     /// The watch ends. If there is a last chunk of events, the client receives it first.
     End(ClientWatchEnd, Option<WatchChunk>),
@@ -70,8 +76,8 @@ impl WatchCursor {
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
     ) -> Self {
-        let needs_initial_bookmark =
-            initial.is_some() && request.watch.as_ref().is_some_and(|it| it.bookmarks);
+        let is_initial_bookmark_due =
+            initial.is_some() && request.watch.as_ref().is_some_and(|watch| watch.has_bookmarks);
         Self {
             allowed,
             query,
@@ -80,14 +86,15 @@ impl WatchCursor {
             buffer: JsonBuffer::default(),
             follower,
             initial,
-            needs_initial_bookmark,
-            is_first: true,
+            is_initial_bookmark_due,
+            next_event: ItemPosition::First,
             position: Arc::default(),
             scan_budget: ScanBudget::default(),
         }
     }
 
-    /// Whether the watch has not sent all initial objects yet. A watch keeps its unsent initial objects in memory.
+    /// Whether the watch has not sent all initial objects yet. A watch keeps its unsent initial
+    /// objects in memory.
     pub(super) fn is_beginning(&self) -> bool {
         self.initial.is_some()
     }
@@ -100,8 +107,8 @@ impl WatchCursor {
         WatchProgress { position: Arc::clone(&self.position), lag: Some(self.follower.lag()) }
     }
 
-    /// Yields to other tasks of this thread if the watch has decompressed about 1 MiB of objects since its last
-    /// yield. Call this function before [`WatchCursor::next`]. Cancel safe.
+    /// Yields to other tasks of this thread if the watch has decompressed about 1 MiB of objects
+    /// since its last yield. Call this function before [`WatchCursor::next`]. Cancel safe.
     pub(super) async fn yield_if_over(&mut self) {
         self.scan_budget.yield_if_over().await;
     }
@@ -114,9 +121,9 @@ impl WatchCursor {
             Err(damaged) => return self.end_with(damaged, &[]),
         }
         let complete =
-            if self.needs_initial_bookmark { self.position.lock().clone() } else { None };
+            if self.is_initial_bookmark_due { self.position.lock().clone() } else { None };
         if let Some(version) = complete {
-            self.needs_initial_bookmark = false;
+            self.is_initial_bookmark_due = false;
             return WatchStep::Piece(self.bookmark(&version, BookmarkKind::InitialEnd));
         }
         self.next_changes(shared)
@@ -124,15 +131,16 @@ impl WatchCursor {
 
     /// Encodes the next initial objects; `None` if the watch has encoded all initial objects.
     fn next_initial_objects(&mut self) -> Result<Option<WatchChunk>, DamagedObjectError> {
-        let Self { allowed, lines: by, buffer, is_first, scan_budget, initial, .. } = self;
+        let Self { allowed, lines: by, buffer, next_event, scan_budget, initial, .. } = self;
         let Some((snapshot, _)) = initial.as_mut() else { return Ok(None) };
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
         let mut written = Ok(());
         let has_more = snapshot.visit_next(|seen| {
-            // The caller may not see an object outside this scope.
+            // The access review does not cover an object outside this scope, so the caller may not
+            // see the object.
             if allowed.has(seen.namespace, seen.name) {
-                written = by.event(EventType::Added, seen.body, *is_first, buffer, &mut lines);
-                *is_first = false;
+                written = by.event(EventType::Added, seen.body, *next_event, buffer, &mut lines);
+                *next_event = ItemPosition::Next;
                 events += 1;
             }
             scan_budget.charge(seen.body.bytes.len());
@@ -149,7 +157,8 @@ impl WatchCursor {
         Ok(Some(WatchChunk { lines: lines.into(), events }))
     }
 
-    /// Ends the watch after the lines `piece`. The client would miss an event about a damaged object.
+    /// Ends the watch after the lines `piece`, because of a damaged object. Otherwise the client
+    /// would miss the event about this object.
     fn end_with(&self, damaged: DamagedObjectError, piece: &[Bytes]) -> WatchStep {
         let failure = error(&damaged.into(), self.media_type);
         let last = joined(&[piece, &[failure.lines]].concat());
@@ -169,8 +178,8 @@ impl WatchCursor {
                         return self.end_with(damaged, &piece);
                     }
                 }
-                // The watch first sends the event lines that it has collected. The next call of `next_event`
-                // returns the same result again.
+                // The watch first sends the event lines that it has collected. The next call of
+                // `next_event` returns the same result again.
                 _ if !piece.is_empty() => break,
                 FollowerEvent::None(version) => return WatchStep::Quiet(version),
                 FollowerEvent::Overtaken => return WatchStep::End(ClientWatchEnd::Slow, None),
@@ -181,9 +190,10 @@ impl WatchCursor {
         WatchStep::Piece(joined(&piece))
     }
 
-    /// Ends the watch with an error event, after which the client lists again: the event log has dropped its changes, or
-    /// nothing fills the store any more. Otherwise, a client would resume from its version, and after an etcd restore
-    /// wait for a version that may never come again.
+    /// Ends the watch with an error event that makes the client list again, because the event log
+    /// has dropped its changes, or nothing fills the store any more. Without the error event, the
+    /// client would resume from its resource version. After an etcd restore, that version may never
+    /// come again.
     pub(super) fn expire(&self, reason: ClientWatchEnd) -> WatchStep {
         WatchStep::End(reason, Some(error(&StatusError::watch_lost(), self.media_type)))
     }
@@ -204,18 +214,25 @@ impl WatchCursor {
             return Err(DamagedObjectError);
         }
         for event in events.into_iter().flatten() {
-            piece.push(shared.line(&opened, event, &self.lines, self.is_first, &self.follower)?);
-            self.is_first = false;
+            piece.push(shared.line(
+                &opened,
+                event,
+                &self.lines,
+                self.next_event,
+                &self.follower,
+            )?);
+            self.next_event = ItemPosition::Next;
             *self.position.lock() = Some(opened.change().version().clone());
         }
-        // The objects before and after the change count against this watch's scan budget, even if another watch has
-        // already decompressed them.
+        // The objects before and after the change count against this watch's scan budget, even if
+        // another watch has already decompressed them.
         self.scan_budget.charge(opened.unpacked());
         Ok(())
     }
 
-    /// Writes a bookmark for `version`, a resource version at which the store is complete. Returns `None` if the
-    /// client already has a newer resource version, because a watch's versions must not go back.
+    /// Writes a bookmark for `version`, a resource version at which the store is complete. Returns
+    /// `None` if the client already has a newer resource version, because a watch's versions must
+    /// not go back.
     pub(super) fn bookmark_at(&mut self, version: ResourceVersion) -> Option<WatchChunk> {
         let is_behind =
             self.position.lock().as_ref().is_some_and(|sent| version.is_older_than(sent));
@@ -229,8 +246,8 @@ impl WatchCursor {
 
     fn bookmark(&mut self, version: &ResourceVersion, kind: BookmarkKind) -> WatchChunk {
         let mut out = Vec::new();
-        self.lines.bookmark(version, kind, self.is_first, &mut out);
-        self.is_first = false;
+        self.lines.bookmark(version, kind, self.next_event, &mut out);
+        self.next_event = ItemPosition::Next;
         WatchChunk { lines: out.into(), events: 1 }
     }
 }
@@ -266,7 +283,7 @@ mod tests {
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,
     };
     use kubewarm_cache::store::{StoreCatalog, StoreWriter};
-    use kubewarm_wire::{MetaVersion, ObjectForm, ResponseForm, ResponseFormat};
+    use kubewarm_wire::{MetaVersion, ObjectPart, ResponseForm, ResponseFormat};
     use std::collections::BTreeSet;
 
     /// Adds or changes an object of 256 KiB. Four such objects use up the scan budget of 1 MiB.
@@ -312,9 +329,9 @@ mod tests {
         let (selected, follower) = reader.select_and_follow(&ObjectQuery::default());
         let initial = Some((selected, ResourceVersion::from(5)));
         let (mut request, _) = parse_request("/api/v1/pods", "watch=1");
-        // The events contain only metadata. So the events of all objects would fit into one chunk if the watch did
-        // not stop after 1 MiB of decompressed objects.
-        request.form = ResponseForm::Object(ObjectForm::Metadata(MetaVersion::V1));
+        // The events contain only metadata. So the events of all objects would fit into one chunk
+        // if the watch did not stop after 1 MiB of decompressed objects.
+        request.form = ResponseForm::Object(ObjectPart::Metadata(MetaVersion::V1));
         let mut cursor = cursor(&request, ObjectQuery::default(), follower, initial);
         let shared = ChangeCache::default();
         for (events, has_more) in [(4, true), (4, true), (2, false)] {
@@ -341,7 +358,8 @@ mod tests {
         for version in 6..11 {
             upsert(&mut writer, "x0", version);
         }
-        // For each change, the watch decompresses two objects: the object before and after the change.
+        // For each change, the watch decompresses two objects: the object before and after the
+        // change.
         for left in [3, 1, 0] {
             let step = cursor.next(&shared);
             let is_empty = matches!(&step, WatchStep::Piece(piece) if piece.events == 0);

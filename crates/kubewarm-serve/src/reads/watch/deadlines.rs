@@ -1,16 +1,18 @@
-//! The times at which a watch sends its next bookmark, checks whether profiles still serve its informer, and ends.
+//! The times at which a watch sends its next bookmark, checks whether profiles still serve its
+//! informer, and ends.
 
 use kubewarm_wire::WatchOptions;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The interval at which a watch sends bookmarks, as in the API server. A client with a recent bookmark can
-/// reconnect without a list.
+/// The interval at which a watch sends bookmarks, as in the API server. A client with a recent
+/// bookmark can reconnect without a list.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
-/// A watch sends its last bookmark this long before its end.
+/// A watch sends its last bookmark this long before its end, so that the client can resume from a
+/// recent version.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// The minimum duration of a watch if the client requests no timeout. The actual duration is random, up to twice as
-/// long, so that watches that start together end at different times.
+/// The minimum duration of a watch if the client requests no timeout. The actual duration is
+/// random, up to twice as long, so that watches that start together end at different times.
 const MIN_LIFETIME: Duration = Duration::from_mins(30);
 /// The interval at which a watch checks that profiles still serve its informer.
 pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -18,8 +20,8 @@ pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(super) struct WatchDeadlines {
     pub(super) end: Instant,
-    /// The time of the watch's next bookmark. `None` if the client requests no bookmarks, or after the last
-    /// bookmark.
+    /// The time of the watch's next bookmark. `None` if the client requests no bookmarks, or after
+    /// the last bookmark.
     pub(super) bookmark: Option<Instant>,
     pub(super) profile_check: Instant,
 }
@@ -30,21 +32,24 @@ impl WatchDeadlines {
         let end = now + life;
         let profile_check = now + PROFILE_CHECK_INTERVAL.mul_f64(fastrand::f64());
         let mut timing = Self { end, bookmark: None, profile_check };
-        if watching.bookmarks {
+        if watching.has_bookmarks {
             timing.bookmark = timing.bookmark_after(now);
         }
         timing
     }
 
-    /// The time of the bookmark that follows a bookmark at `now`; `None` if the bookmark at `now` is the last one.
+    /// The time of the bookmark that follows a bookmark at `now`; `None` if the bookmark at `now`
+    /// is the last one.
     pub(super) fn bookmark_after(&self, now: Instant) -> Option<Instant> {
         let last = self.end.checked_sub(LAST_BOOKMARK)?;
-        // The interval is random, so that watches do not send their bookmarks all at the same moment.
+        // The interval is random, so that watches do not send their bookmarks all at the same
+        // moment.
         let next = now + BOOKMARK_INTERVAL.mul_f64(fastrand::f64().mul_add(0.05, 0.95));
         (now < last).then(|| next.min(last))
     }
 
-    /// The earliest of three times: the next bookmark, the next check of the profiles, and the end of the watch.
+    /// The earliest of three times: the next bookmark, the next check of the profiles, and the end
+    /// of the watch.
     pub(super) fn next_deadline(&self) -> Instant {
         let next = self.end.min(self.profile_check);
         self.bookmark.map_or(next, |bookmark| bookmark.min(next))
@@ -56,9 +61,9 @@ mod tests {
     use super::*;
     use kubewarm_wire::WatchStart;
 
-    fn timing(seconds: Option<u64>, bookmarks: bool, now: Instant) -> WatchDeadlines {
+    fn timing(seconds: Option<u64>, has_bookmarks: bool, now: Instant) -> WatchDeadlines {
         let timeout = seconds.map(Duration::from_secs);
-        WatchDeadlines::new(&WatchOptions { start: WatchStart::State, bookmarks, timeout }, now)
+        WatchDeadlines::new(&WatchOptions { start: WatchStart::State, has_bookmarks, timeout }, now)
     }
 
     #[test]

@@ -2,12 +2,15 @@
 
 use crate::{
     metrics::ReadMetrics,
-    reads::{DamagedObjectError, kind_info::KindInfo, row_printer::RowPrinter},
+    reads::{
+        DamagedObjectError, item_position::ItemPosition, kind_info::KindInfo,
+        row_printer::RowPrinter,
+    },
 };
 use jiff::Timestamp;
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_wire::{
-    BookmarkKind, EventType, JsonBuffer, MediaType, ObjectBody, ObjectForm, ResponseForm,
+    BookmarkKind, EventType, JsonBuffer, MediaType, ObjectBody, ObjectPart, ResponseForm,
     ResponseFormat, TableEnvelope, TableForm, protobuf,
 };
 use std::sync::Arc;
@@ -17,64 +20,68 @@ use std::sync::Arc;
 pub(super) struct EventEncoder {
     api_version: Arc<str>,
     kind: Arc<str>,
-    /// The part of each object that an event contains, such as only metadata. Events with `Table`s do not use this
-    /// field.
-    of: ObjectForm,
+    /// The part of each object that an event contains, such as only metadata. Events with `Table`s
+    /// do not use this field.
+    part: ObjectPart,
     pub(super) media_type: MediaType,
-    /// The form of `Table`s and the printer of their rows; `None` if events contain objects. Each event has a
-    /// `Table` of one row. Ages in the row are relative to the time of encoding.
+    /// The form of `Table`s and the printer of their rows; `None` if events contain objects. Each
+    /// event has a `Table` of one row. Ages in the row are relative to the time of encoding.
     rows: Option<(TableForm, RowPrinter)>,
 }
 
 impl EventEncoder {
     pub(super) fn new(kind: &KindInfo, format: ResponseFormat, metrics: &ReadMetrics) -> Self {
         let ResponseFormat { media_type, form } = format;
-        let (of, rows) = match form {
+        let (part, rows) = match form {
             ResponseForm::Object(part) => (part, None),
             ResponseForm::Table(form) => {
-                (ObjectForm::Full, Some((form, kind.row_printer(metrics))))
+                (ObjectPart::Full, Some((form, kind.row_printer(metrics))))
             }
         };
         let (api_version, kind) = (kind.api_version(), Arc::clone(&kind.document.kind));
-        Self { api_version, kind, of, media_type, rows }
+        Self { api_version, kind, part, media_type, rows }
     }
 
-    /// Writes an event about the object `stored`. Only the first event of a watch contains the table's columns, because
-    /// clients keep the columns of the first event.
+    /// Writes an event about the object `stored`. Only the first event of a watch contains the
+    /// table's columns, because clients keep the columns of the first event.
     ///
     /// # Errors
     ///
-    /// [`DamagedObjectError`] if `stored` is not in its encoding. The watch must then end, because the client would miss
-    /// the event.
+    /// [`DamagedObjectError`] if `stored` is not in its encoding. The watch must then end, because
+    /// the client would miss the event.
     pub(super) fn event(
         &self,
-        of: EventType,
+        event_type: EventType,
         stored: ObjectBody<'_>,
-        is_first: bool,
+        position: ItemPosition,
         buffer: &mut JsonBuffer,
         out: &mut Vec<u8>,
     ) -> Result<(), DamagedObjectError> {
         if self.media_type == MediaType::Protobuf {
-            self.message(of.as_str(), stored.bytes, out);
+            self.message(event_type.as_str(), stored.bytes, out);
             return Ok(());
         }
         let stored = stored.to_json(buffer).ok_or(DamagedObjectError)?;
         match &self.rows {
-            None => kubewarm_wire::write_event(of, |out| self.object(stored, out), out),
+            None => kubewarm_wire::write_event(event_type, |out| self.object(stored, out), out),
             Some((form, rows)) => {
-                kubewarm_wire::write_event(of, self.row(*form, rows, stored, is_first), out);
+                kubewarm_wire::write_event(
+                    event_type,
+                    self.row(*form, rows, stored, position),
+                    out,
+                );
             }
         }
         Ok(())
     }
 
-    /// Writes a bookmark for the resource version `version`. As in the API server, a bookmark in a watch of
-    /// `Table`s has one row, with an object that contains only this version.
+    /// Writes a bookmark for the resource version `version`. As in the API server, a bookmark in a
+    /// watch of `Table`s has one row, with an object that contains only this version.
     pub(super) fn bookmark(
         &self,
         version: &ResourceVersion,
         bookmark: BookmarkKind,
-        is_first: bool,
+        position: ItemPosition,
         out: &mut Vec<u8>,
     ) {
         if self.media_type == MediaType::Protobuf {
@@ -87,20 +94,27 @@ impl EventEncoder {
         };
         let mut form = *form;
         if bookmark == BookmarkKind::InitialEnd {
-            // An annotation of the row's object marks the end of the initial objects. So the row contains the
-            // object's metadata even if the client requests rows without objects.
-            form.object.get_or_insert(ObjectForm::Metadata(form.version));
+            // An annotation of the row's object marks the end of the initial objects. So the row
+            // contains the object's metadata even if the client requests rows without objects.
+            form.object.get_or_insert(ObjectPart::Metadata(form.version));
         }
-        kubewarm_wire::write_bookmark(self.row(form, rows, &stored, is_first), out);
+        kubewarm_wire::write_bookmark(self.row(form, rows, &stored, position), out);
     }
 
     /// Writes an event in protobuf.
-    fn message(&self, of: &str, stored: &[u8], out: &mut Vec<u8>) {
-        kubewarm_wire::write_event_message(of, &self.api_version, &self.kind, stored, self.of, out);
+    fn message(&self, event_type: &str, stored: &[u8], out: &mut Vec<u8>) {
+        kubewarm_wire::write_event_message(
+            event_type,
+            &self.api_version,
+            &self.kind,
+            stored,
+            self.part,
+            out,
+        );
     }
 
     fn object(&self, stored: &[u8], out: &mut Vec<u8>) {
-        kubewarm_wire::write_object(&self.api_version, &self.kind, stored, self.of, out);
+        kubewarm_wire::write_object(&self.api_version, &self.kind, stored, self.part, out);
     }
 
     /// Returns a function that writes the object as a `Table` of one row.
@@ -109,7 +123,7 @@ impl EventEncoder {
         form: TableForm,
         rows: &RowPrinter,
         stored: &'s [u8],
-        is_first: bool,
+        position: ItemPosition,
     ) -> impl FnOnce(&mut Vec<u8>) + use<'s> {
         let Self { api_version, kind, .. } = self;
         let cells = rows.row(api_version, kind, stored, Timestamp::now());
@@ -117,7 +131,10 @@ impl EventEncoder {
             api_version: Arc::clone(api_version),
             kind: Arc::clone(kind),
             form,
-            columns: if is_first { rows.printer.columns().into() } else { "null".into() },
+            columns: match position {
+                ItemPosition::First => rows.printer.columns().into(),
+                ItemPosition::Next => "null".into(),
+            },
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
@@ -138,13 +155,13 @@ mod tests {
     const POD: &[u8] =
         br#"{"metadata":{"name":"a","resourceVersion":"7"},"status":{"phase":"Running"}}"#;
 
-    const METADATA: ObjectForm = ObjectForm::Metadata(MetaVersion::V1);
+    const METADATA: ObjectPart = ObjectPart::Metadata(MetaVersion::V1);
 
-    fn table(object: Option<ObjectForm>) -> ResponseForm {
+    fn table(object: Option<ObjectPart>) -> ResponseForm {
         ResponseForm::Table(TableForm { version: MetaVersion::V1, object })
     }
 
-    fn rows(object: Option<ObjectForm>) -> EventEncoder {
+    fn rows(object: Option<ObjectPart>) -> EventEncoder {
         EventEncoder::new(&kind(""), ResponseFormat::json(table(object)), &metrics())
     }
 
@@ -158,22 +175,22 @@ mod tests {
 
     fn encode(
         lines: &EventEncoder,
-        of: EventType,
+        event_type: EventType,
         stored: &[u8],
-        is_first: bool,
+        position: ItemPosition,
         out: &mut Vec<u8>,
     ) -> Result<(), DamagedObjectError> {
-        lines.event(of, ObjectBody::json(stored), is_first, &mut JsonBuffer::default(), out)
+        lines.event(event_type, ObjectBody::json(stored), position, &mut JsonBuffer::default(), out)
     }
 
-    fn event(lines: &EventEncoder, stored: &[u8], is_first: bool) -> Value {
-        written(|out| encode(lines, EventType::Modified, stored, is_first, out).unwrap())
+    fn event(lines: &EventEncoder, stored: &[u8], position: ItemPosition) -> Value {
+        written(|out| encode(lines, EventType::Modified, stored, position, out).unwrap())
     }
 
     #[test]
     fn an_event_is_a_table_of_one_row_and_only_the_first_has_columns() {
         let lines = rows(Some(METADATA));
-        let first = event(&lines, POD, true);
+        let first = event(&lines, POD, ItemPosition::First);
         let table = &first["object"];
         assert_eq!((&first["type"], &table["kind"]), (&json!("MODIFIED"), &json!("Table")));
         assert_eq!(table["metadata"], json!({"resourceVersion": "7"}));
@@ -183,7 +200,7 @@ mod tests {
         let cells = table["rows"][0]["cells"].as_array().unwrap();
         assert_eq!((cells.len(), &cells[0]), (columns.len(), &json!("a")));
         assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
-        let further = event(&lines, POD, false);
+        let further = event(&lines, POD, ItemPosition::Next);
         assert_eq!(further["object"]["columnDefinitions"], Value::Null);
         assert_eq!(further["object"]["rows"], table["rows"]);
     }
@@ -195,10 +212,12 @@ mod tests {
         for (object, kind) in [
             (None, "PartialObjectMetadata"),
             (Some(METADATA), "PartialObjectMetadata"),
-            (Some(ObjectForm::Full), "Pod"),
+            (Some(ObjectPart::Full), "Pod"),
         ] {
             let lines = rows(object);
-            let end = written(|out| lines.bookmark(&9.into(), BookmarkKind::InitialEnd, true, out));
+            let end = written(|out| {
+                lines.bookmark(&9.into(), BookmarkKind::InitialEnd, ItemPosition::First, out);
+            });
             let row = &end["object"]["rows"][0];
             assert_eq!(end["type"], "BOOKMARK");
             assert!(
@@ -206,8 +225,9 @@ mod tests {
                 "the first event of a watch has columns"
             );
             assert_eq!((&row["object"]["kind"], &row["object"]["metadata"]), (&json!(kind), &mark));
-            let later =
-                written(|out| lines.bookmark(&9.into(), BookmarkKind::Progress, false, out));
+            let later = written(|out| {
+                lines.bookmark(&9.into(), BookmarkKind::Progress, ItemPosition::Next, out);
+            });
             let object_of = &later["object"]["rows"][0]["object"];
             assert_eq!(object_of.is_null(), object.is_none(), "{later}");
             assert_eq!(later["object"]["metadata"]["resourceVersion"], "9");
@@ -216,7 +236,8 @@ mod tests {
 
     #[test]
     fn an_object_that_is_not_json_has_a_row_with_its_name() {
-        let event = event(&rows(None), br#"{"metadata":{"name":"a"},"spec":tru}"#, true);
+        let event =
+            event(&rows(None), br#"{"metadata":{"name":"a"},"spec":tru}"#, ItemPosition::First);
         let cells = event["object"]["rows"][0]["cells"].as_array().unwrap();
         assert_eq!((&cells[0], cells[1..].iter().all(Value::is_null)), (&json!("a"), true));
         let columns = &event["object"]["columnDefinitions"];
@@ -229,23 +250,25 @@ mod tests {
         let encoding = kubewarm_api::model::ObjectEncoding::Protobuf(pod);
         let damaged = ObjectBody { encoding, bytes: b"\x0a\x7f" };
         let (mut buffer, mut out) = (JsonBuffer::default(), Vec::new());
-        let written = rows(None).event(EventType::Added, damaged, true, &mut buffer, &mut out);
+        let written =
+            rows(None).event(EventType::Added, damaged, ItemPosition::First, &mut buffer, &mut out);
         assert_eq!(written, Err(DamagedObjectError));
     }
 
     #[test]
     fn watches_with_the_same_columns_and_form_have_equal_encodings() {
         assert_eq!(rows(None), rows(None));
-        assert_ne!(rows(None), rows(Some(ObjectForm::Full)));
+        assert_ne!(rows(None), rows(Some(ObjectPart::Full)));
         let plain = |form| EventEncoder::new(&kind(""), ResponseFormat::json(form), &metrics());
         assert_ne!(
-            plain(ResponseForm::Object(ObjectForm::Full)),
+            plain(ResponseForm::Object(ObjectPart::Full)),
             plain(ResponseForm::Object(METADATA))
         );
-        // A built-in kind and a custom resource have different columns, so their `EventEncoder`s are not equal.
+        // A built-in kind and a custom resource have different columns, so their `EventEncoder`s
+        // are not equal.
         let table = ResponseFormat::json(table(Some(METADATA)));
         let custom = kind("spec.x");
-        let of = |kind: &KindInfo| EventEncoder::new(kind, table, &metrics());
-        assert_ne!(of(&custom), of(&kind("")));
+        let encoder_for = |kind: &KindInfo| EventEncoder::new(kind, table, &metrics());
+        assert_ne!(encoder_for(&custom), encoder_for(&kind("")));
     }
 }

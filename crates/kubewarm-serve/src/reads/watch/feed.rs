@@ -14,30 +14,31 @@ use kubewarm_cache::store::FollowerLag;
 use kubewarm_wire::{MediaType, ObjectRequest, StatusError};
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
-use std::{fmt, pin::pin, sync::Arc};
+use std::{pin::pin, sync::Arc};
 use tokio::{
     select,
     time::{Instant, sleep_until},
 };
 
-/// A client's open watch. The watch keeps only its unsent initial objects in memory. All watches of an informer
-/// read later changes from the same event log.
+/// A client's open watch. The watch keeps only its unsent initial objects in memory. All watches of
+/// an informer read later changes from the same event log.
 pub struct WatchFeed {
-    /// The watch while it is open; `None` after it has ended. After the end, the client can still receive the chunk
-    /// in `last`.
+    /// The watch while it is open; `None` after it has ended. After the end, the client can still
+    /// receive the chunk in `last`.
     open: Option<Box<ActiveWatch>>,
     last: Option<WatchChunk>,
     ended: Option<ClientWatchEnd>,
     media_type: MediaType,
 }
 
-/// How far a watch has read its informer's event log, for the list of open watches at `/debug/watchers`.
+/// How far a watch has read its informer's event log, for the list of open watches at
+/// `/debug/watchers`.
 #[derive(Clone, Debug, Default)]
 pub struct WatchProgress {
     /// The resource version of the last event or bookmark; `None` before the first event.
     pub(super) position: Arc<Mutex<Option<ResourceVersion>>>,
-    /// The number of changes in the event log that the watch has not examined; `None` for a watch that failed to
-    /// start.
+    /// The number of changes in the event log that the watch has not examined; `None` for a watch
+    /// that failed to start.
     pub(super) lag: Option<FollowerLag>,
 }
 
@@ -70,44 +71,41 @@ impl WatchFeed {
     }
 
     /// The encoding of the events.
-    #[must_use]
     pub fn media_type(&self) -> MediaType {
         self.media_type
     }
 
-    /// The informer that serves the watch, with its freshness at the start of the watch. `None` if the watch failed
-    /// to start or has ended.
-    #[must_use]
+    /// The informer that serves the watch, with its freshness at the start of the watch. `None` if
+    /// the watch failed to start or has ended.
     pub fn source(&self) -> Option<&ReadSource> {
         self.open.as_ref().map(|open| &open.source)
     }
 
-    /// Whether the watch has not sent all initial objects yet. A watch keeps its unsent initial objects in memory.
-    #[must_use]
+    /// Whether the watch has not sent all initial objects yet. A watch keeps its unsent initial
+    /// objects in memory.
     pub fn is_beginning(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())
     }
 
-    /// How far the watch has read its informer's event log. Empty if the watch failed to start or has ended.
-    #[must_use]
+    /// How far the watch has read its informer's event log. Empty if the watch failed to start or
+    /// has ended.
     pub fn progress(&self) -> WatchProgress {
         self.open.as_ref().map(|open| open.cursor.progress()).unwrap_or_default()
     }
 
     /// Why the watch has ended, or will end after the next chunk. `None` while the watch is open.
-    #[must_use]
     pub fn ended(&self) -> Option<ClientWatchEnd> {
         self.ended
     }
 
-    /// Returns the next chunk of events; `None` after the watch has ended. Cancel safe: if the caller drops the
-    /// call, no event is lost.
+    /// Returns the next chunk of events; `None` after the watch has ended. Cancel safe: if the
+    /// caller drops the call, no event is lost.
     pub async fn next(&mut self) -> Option<WatchChunk> {
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
             open.cursor.yield_if_over().await;
-            // The watch subscribes to the store's changes before it reads the event log. So a change that happens
-            // during the read still wakes the watch.
+            // The watch subscribes to the store's changes before it reads the event log, so that a
+            // change during the read still wakes the watch.
             let changed = open.cursor.change_notifier();
             let mut changed = pin!(changed.notified());
             changed.as_mut().enable();
@@ -147,16 +145,17 @@ impl ActiveWatch {
             let Some(policy) = self.policy() else { return self.cursor.expire(gone) };
             self.access_requirement.policy = policy;
         }
-        // If the informer loses access, the watch must not send the remaining initial objects, even if the informer
-        // regains access. Later events need no such check, because the event log then lacks changes and the watch
-        // ends.
+        // If the informer loses access, the watch must not send the remaining initial objects, even
+        // if the informer regains access. Later events need no such check: if the API server has
+        // rejected the informer, kubewarm empties the store, and this ends the watch.
         if !self.cursor.is_beginning() {
             self.access_requirement.losses = None;
         }
         let report = self.reads.dependencies.reports.get_summary(&self.source.informer);
         if !self.access_requirement.permit(report.as_ref()) {
-            let is_blocked = report.is_some_and(|report| report.lost.is_some());
-            // A blocked informer can keep its event log, so that the client can resume.
+            let is_blocked = report.is_some_and(|report| report.lost_at.is_some());
+            // A blocked informer can keep its event log. So the watch ends without an error event,
+            // and the client can resume when the informer is warm again.
             return if is_blocked { WatchStep::End(gone, None) } else { self.cursor.expire(gone) };
         }
         if now >= self.timing.end {
@@ -173,8 +172,8 @@ impl ActiveWatch {
         bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)
     }
 
-    /// The strictest `onAccessLost` policy of the profiles that still serve reads from the informer; `None` if no
-    /// profile serves reads from the informer any more.
+    /// The strictest `onAccessLost` policy of the profiles that still serve reads from the
+    /// informer; `None` if no profile serves reads from the informer any more.
     fn policy(&self) -> Option<AccessLossPolicy> {
         let serving_index = self.reads.serving_index().ok()?;
         let operator_namespace = &self.reads.dependencies.operator_namespace;
@@ -186,12 +185,6 @@ impl ActiveWatch {
         )
         .ok()?;
         covering.policy(&self.source.informer, &self.indexes)
-    }
-}
-
-impl fmt::Debug for WatchFeed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchFeed").field("ended", &self.ended).finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Client watches: chooses the informer and the start position, and produces events until the watch ends.
+//! Client watches: chooses the informer and the start position, and produces events until the watch
+//! ends.
 
 mod change_cache;
 mod cursor;
@@ -32,8 +33,8 @@ use std::{hash::Hash, sync::Arc};
 use tokio::time::Instant;
 
 impl ReadService {
-    /// Starts a watch. If `profile` is given, only informers of that profile answer. `watching` must be the watch
-    /// options of `request`.
+    /// Starts a watch. If `profile` is given, only informers of that profile answer. `watching`
+    /// must be the watch options of `request`.
     ///
     /// # Errors
     ///
@@ -42,7 +43,8 @@ impl ReadService {
     ///
     /// # Cost
     ///
-    /// Waits like [`ReadService::read`]. Keeps the initial objects in memory until the watch has sent them.
+    /// Waits like [`ReadService::read`]. Keeps the initial objects in memory until the watch has
+    /// sent them.
     pub async fn watch(
         self: &Arc<Self>,
         request: &ObjectRequest,
@@ -50,7 +52,8 @@ impl ReadService {
         profile: Option<&ProfileRef>,
         caller: &impl Hash,
     ) -> Result<WatchFeed, StatusError> {
-        // A forwarded watch would stay at the API server.
+        // If kubewarm forwarded the watch, it would stay at the API server until it ends, even
+        // after a store can serve it. So watches wait for a store.
         let sender = RequestSender { caller: self.seen_reads.hash(caller), can_forward: false };
         let started = self.when_ready(request, profile, sender, async |route| {
             self.begin(route, watching, profile).await
@@ -116,8 +119,8 @@ impl ReadService {
         open(candidate, follower, Some((selected, version)))
     }
 
-    /// Returns a reader of the event log of the first informer whose event log contains all changes after
-    /// `version`.
+    /// Returns a reader of the event log of the first informer whose event log contains all changes
+    /// after `version`.
     ///
     /// # Errors
     ///

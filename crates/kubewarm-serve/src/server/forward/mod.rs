@@ -1,5 +1,5 @@
-//! Implements `--forward`: sends requests that kubewarm does not serve to the API server, with the caller's own
-//! token.
+//! Implements `--forward`: sends requests that kubewarm does not serve to the API server, with the
+//! caller's own token.
 
 mod headers;
 mod inspection;
@@ -13,13 +13,13 @@ use self::{
 use super::{
     body::{BrokenUpstream, IncomingRequest, OutgoingResponse, RequestError, ResponseBody},
     connection::ConnectionState,
-    pending_response::ResponsePermit,
     rejection::refusal,
     response::response,
+    unwritten_response::ResponsePermit,
 };
 use crate::{
     ApplierRegistry, ForwardedReads,
-    callers::{CallerAdmission, ForwardAuthentication, UserPermits, proves_authentication},
+    callers::{CallerGate, ForwardAuthentication, UserPermits, proves_authentication},
     metrics::{HandlerLabel, ReadMetrics},
 };
 use bytes::Bytes;
@@ -46,37 +46,45 @@ use std::{
 };
 use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 
-/// The time limit for the head of the API server's response. The API server itself ends a request after 60 s, so
-/// this limit is longer.
+/// The time limit for the head of the API server's response. The API server itself ends a request
+/// after 60 s, so this limit is longer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-/// If the API server has not answered within this time, it has probably accepted the token, because it refuses a token
-/// before it executes the request. The request then no longer counts against the limits on unverified tokens.
+/// If the API server has not answered within this time, it has probably accepted the token, because
+/// it refuses a token before it executes the request. The request then no longer counts against the
+/// limits on unverified tokens. Otherwise, slow requests with valid tokens would use up these
+/// limits.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(5);
-/// kubewarm buffers an error response up to this size in bytes. So it can release the request's permit before the
-/// client has read the response. Otherwise rejected callers that read slowly could hold all permits.
+/// kubewarm buffers an error response up to this size in bytes. So it can release the request's
+/// permit before the client has read the response. Otherwise rejected callers that read slowly
+/// could hold all permits.
 const SHORT_ERROR: u64 = 1 << 10;
-/// The maximum size of the body of a forwarded request, in bytes. The API server limits objects to 3 MiB, but a pod
-/// behind `pods/proxy` can accept larger bodies.
+/// The maximum size of the body of a forwarded request, in bytes. The API server limits objects to
+/// 3 MiB, but a pod behind `pods/proxy` can accept larger bodies.
 const MAX_BODY: usize = 16 << 20;
 /// The buffer size in bytes for each direction of an upgraded connection, such as `exec`.
 const TUNNEL_BUFFER: usize = 16 << 10;
 
-/// A callback that receives the resource and the object's new resource version after each forwarded write.
+/// A callback that receives the resource and the object's new resource version after each forwarded
+/// write. Later reads wait until a store has reached this version.
 pub type WriteObserver = Box<dyn Fn(WriteTarget, ResourceVersion) + Send + Sync>;
 
-/// What is known about a request that kubewarm forwards, also if the request fails.
+/// What kubewarm knows about a request that it forwards, for metrics and `/debug/forwarded`, also
+/// if the request fails.
 #[derive(Debug, Default)]
 pub(super) struct ForwardedRequest {
     /// The resource that the request's path names.
     pub(super) resource: Option<Resource>,
-    /// The kind and resource of a read that kubewarm forwards because no profile declares the objects.
+    /// The kind and resource of a read that kubewarm forwards because no profile declares the
+    /// objects.
     pub(super) undeclared: Option<(HandlerLabel, Resource)>,
-    /// The user of the token's last review.
+    /// The user of the token's last TokenReview; `None` if kubewarm does not know the user.
     pub(super) user: Option<Arc<CallerInfo>>,
 }
 
 impl ForwardedRequest {
-    /// Records that the API server answered the request with success. So the API server serves the request's resource.
+    /// Records that the API server answered the request with success. This proves that the API
+    /// server serves the request's resource, so clients cannot create metrics for invented
+    /// resources.
     pub(super) fn record_success(&self, metrics: &ReadMetrics, reads: &ForwardedReads) {
         if let Some(resource) = &self.resource {
             metrics.admit_forwarded(resource);
@@ -96,9 +104,8 @@ pub struct RequestForwarder {
 }
 
 impl RequestForwarder {
-    /// Creates a forwarder to the API server `upstream`. After a write, the forwarder calls `observe_write` before
-    /// the client receives the response.
-    #[must_use]
+    /// Creates a forwarder to the API server `upstream`. After a write, the forwarder calls
+    /// `observe_write` before the client receives the response.
     pub fn new(upstream: UpstreamProxy, observe_write: WriteObserver) -> Self {
         Self {
             upstream,
@@ -108,14 +115,13 @@ impl RequestForwarder {
         }
     }
 
-    /// Records the users of forwarded server-side applies in `appliers`.
-    #[must_use]
+    /// Sets `appliers`, in which the forwarder records the users of forwarded server-side applies.
     pub fn with_appliers(self, appliers: ApplierRegistry) -> Self {
         Self { appliers, ..self }
     }
 
-    /// Sends the request to the API server with the caller's own token. Writes to `sent` what is known about the
-    /// request.
+    /// Sends the request to the API server with the caller's own token. Writes to `sent` what
+    /// kubewarm knows about the request, also if it fails.
     ///
     /// # Errors
     ///
@@ -124,12 +130,13 @@ impl RequestForwarder {
     /// - 403 `CannotForward` if the request has no bearer token
     /// - 413 if the request body is too large
     /// - 429 if the caller has too many requests in progress
-    /// - 503 if kubewarm cannot connect to the API server, and 504 if the API server does not respond in time
+    /// - 503 if kubewarm cannot connect to the API server, and 504 if the API server does not
+    ///   respond in time
     /// - [`RequestError::Broken`] if the connection breaks after kubewarm may have sent the request
     pub(super) async fn send(
         &self,
         IncomingRequest { head, body, upgrade, connection }: IncomingRequest,
-        callers: &CallerAdmission,
+        callers: &CallerGate,
         metrics: &ReadMetrics,
         sent: &mut ForwardedRequest,
     ) -> Result<OutgoingResponse, RequestError> {
@@ -138,9 +145,10 @@ impl RequestForwarder {
         sent.resource = resource;
         let sender = ForwardCredentials::from_headers(&head.headers, upgrade.is_some())?;
         let peer = connection.peer;
-        // A server behind the API server, such as a pod, can answer a long-running request. So kubewarm cannot see in
-        // the response whether the API server accepted the token. The same applies to a request that upgrades its
-        // connection.
+        // Only for a short write, the response's status shows whether the API server accepted the
+        // token. A server behind the API server, such as a pod, can answer a long-running request
+        // or a request that upgrades its connection. So kubewarm authenticates these requests
+        // itself.
         let authentication = if is_write && !is_long_running && upgrade.is_none() {
             ForwardAuthentication::ApiServer
         } else {
@@ -157,8 +165,10 @@ impl RequestForwarder {
         if caller.is_verified() {
             accept();
         }
-        let kept =
-            ForwardHeaderOptions { upgrade: upgrade.is_some(), accept_encoding: writes.is_none() };
+        let kept = ForwardHeaderOptions {
+            has_upgrade: upgrade.is_some(),
+            has_accept_encoding: writes.is_none(),
+        };
         let headers = headers::forwarded_headers(&head.headers, &sender, peer, kept)?;
         let is_apply = is_apply(&head);
         let (request, is_too_large) = build_request(&head, path, headers, body)?;
@@ -188,8 +198,9 @@ impl RequestForwarder {
         {
             self.appliers.record_apply(&user.name, written, Timestamp::now());
         }
-        // Until a response proves that the API server accepts the token, anyone could have sent the request. So its
-        // connection stays unaccepted, and its response holds no slot while the client reads it.
+        // Until a response proves that the API server accepts the token, anyone could have sent the
+        // request. So its connection does not count as accepted, and its response holds no permit
+        // for forwarded requests while the client reads it.
         let is_authenticated = authentication == ForwardAuthentication::Review
             || proves_authentication(answer.status());
         if is_authenticated {
@@ -206,8 +217,8 @@ impl RequestForwarder {
         Ok(switch_protocols(answer, upgrade, permit, &connection))
     }
 
-    /// Passes the API server's response to the client. For a write, kubewarm first reads the beginning of the body,
-    /// up to the object's resource version.
+    /// Passes the API server's response to the client. For a write, kubewarm first reads the
+    /// beginning of the body, up to the object's resource version.
     async fn pass_response(
         &self,
         answer: http::Response<Incoming>,
@@ -219,8 +230,8 @@ impl RequestForwarder {
         headers::without_connection(&mut head.headers);
         let size = body.size_hint().exact();
         if head.status.is_client_error() && size.is_some_and(|size| size <= SHORT_ERROR) {
-            // kubewarm buffers this error response. So a rejected caller that reads slowly does not hold a permit
-            // of the limits on forwarded requests.
+            // kubewarm buffers this error response. So a rejected caller that reads slowly does not
+            // hold a permit of the limits on forwarded requests.
             let content = timeout(HEAD_TIMEOUT, body.collect()).await;
             let content = content.map_err(|_| StatusError::unanswered())?;
             let content = content.map_err(|error| broken(&error))?.to_bytes();
@@ -230,13 +241,15 @@ impl RequestForwarder {
             return Ok(response(head.status, head.headers, body));
         }
         let (mut first, mut memory_permit) = (Bytes::new(), None);
-        let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let content_type =
+            head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if let Some(written) = writes.filter(|_| head.status.is_success())
             && content_type.is_some_and(has_object)
         {
-            let found = |version| (self.observe_write)(written, version);
+            let record = |version| (self.observe_write)(written, version);
             let inspected =
-                timeout(HEAD_TIMEOUT, self.inspection_permits.read_version(&mut body, found)).await;
+                timeout(HEAD_TIMEOUT, self.inspection_permits.read_version(&mut body, record))
+                    .await;
             let inspected = inspected.map_err(|_| StatusError::unanswered())?;
             (first, memory_permit) = inspected.map_err(|error| broken(&error))?;
         }
@@ -250,7 +263,8 @@ impl RequestForwarder {
     }
 }
 
-/// Waits for the head of the API server's response. Calls `on_slow` if the wait takes longer than [`VERIFY_TIMEOUT`].
+/// Waits for the head of the API server's response. Calls `on_slow` if the wait takes longer than
+/// [`VERIFY_TIMEOUT`].
 ///
 /// # Errors
 ///
@@ -277,14 +291,16 @@ fn broken(fault: &dyn fmt::Display) -> RequestError {
     RequestError::Broken(BrokenUpstream)
 }
 
-/// Whether the request is a server-side apply. client-go sends YAML or CBOR.
+/// Whether the request is a server-side apply: a PATCH with a content type for applies. client-go
+/// sends YAML or CBOR.
 fn is_apply(head: &Parts) -> bool {
     let content_type = head.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     head.method == Method::PATCH
-        && content_type.is_some_and(|it| it.starts_with(b"application/apply-patch+"))
+        && content_type.is_some_and(|value| value.starts_with(b"application/apply-patch+"))
 }
 
-/// Returns the request to the API server, and a flag that becomes true if the request body exceeds `MAX_BODY`.
+/// Returns the request to the API server, and a flag that becomes true if the request body exceeds
+/// `MAX_BODY`.
 fn build_request(
     head: &Parts,
     path: &str,
@@ -310,7 +326,8 @@ fn build_request(
     Ok((sent, is_too_large))
 }
 
-/// The response 101. After kubewarm has sent it, the caller's connection is a raw connection to the API server.
+/// The response 101. After kubewarm has sent it, the caller's connection is a raw connection to the
+/// API server.
 fn switch_protocols(
     mut answer: http::Response<Incoming>,
     caller: OnUpgrade,
@@ -331,20 +348,14 @@ fn switch_protocols(
     response(StatusCode::SWITCHING_PROTOCOLS, headers, body)
 }
 
-/// Copies bytes between the caller and the API server until either of them closes its connection. The connection
-/// counts against the limits on forwarded requests until then.
+/// Copies bytes between the caller and the API server until either of them closes its connection.
+/// The connection counts against the limits on forwarded requests until then.
 async fn copy_both_ways(caller: OnUpgrade, upstream: OnUpgrade, _slot: Option<KeyedPermit>) {
-    // The switch of protocols fails if the caller or the API server has closed its connection. kubewarm then has no
-    // connection on which it could send an error.
+    // The switch of protocols fails if the caller or the API server has closed its connection.
+    // kubewarm then has no connection on which it could send an error.
     let Ok((caller, upstream)) = try_join!(caller, upstream) else { return };
     let (mut caller, mut upstream) = (TokioIo::new(caller), TokioIo::new(upstream));
     let _ended =
         copy_bidirectional_with_sizes(&mut caller, &mut upstream, TUNNEL_BUFFER, TUNNEL_BUFFER)
             .await;
-}
-
-impl fmt::Debug for RequestForwarder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestForwarder").field("upstream", &self.upstream).finish_non_exhaustive()
-    }
 }

@@ -1,4 +1,5 @@
-//! Tests the limits that apply before a request handler runs: slow and long heads, many connections, and bodies.
+//! Tests the limits that apply before a request handler runs: slow and long heads, many
+//! connections, and bodies.
 
 use super::*;
 
@@ -104,14 +105,14 @@ async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_t
     let asking = async {
         let mut answer = Vec::new();
         while busy.write_all(OK).await.is_ok()
-            && busy.read_buf(&mut answer).await.is_ok_and(|it| it > 0)
+            && busy.read_buf(&mut answer).await.is_ok_and(|bytes| bytes > 0)
         {
             sleep(Duration::from_millis(50)).await;
         }
     };
     let silence = async { assert!(rest(&mut silent).await.is_empty()) };
-    // The client sends a request every 200 ms, because each HTTP/1.1 request head must arrive within
-    // `head_timeout`.
+    // The client sends a request every 200 ms, because each HTTP/1.1 request head must arrive
+    // within `head_timeout`.
     let using = async {
         loop {
             known.write_all(OK).await.unwrap();

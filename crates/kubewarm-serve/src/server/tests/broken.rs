@@ -1,14 +1,15 @@
 //! Tests that a panic in the handler of one request affects no other request.
 
 use super::*;
-use crate::callers::fake_reviews::user_permits;
-use crate::server::pending_response::ResponsePermit;
+use crate::callers::fixtures::user_permits;
+use crate::server::unwritten_response::ResponsePermit;
 use std::future::ready;
 
 type BrokenRoutePermits = KeyedSemaphore<()>;
 
-/// The routes of the other server tests, and two routes that panic. `/breaks` panics in its handler, `/breaks-off`
-/// while kubewarm sends the response. Each request to one of the two routes acquires one of `permits`.
+/// The routes of the other server tests, and two routes that panic. `/breaks` panics in its
+/// handler, `/breaks-off` while kubewarm sends the response. Each request to one of the two routes
+/// acquires one of `permits`.
 fn breaking(permits: BrokenRoutePermits) -> RequestHandler {
     Box::new(move |request| {
         let permits = permits.clone();

@@ -40,7 +40,8 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 pub(super) const MOST: Duration = Duration::from_secs(20);
-/// The response to `/much` has parts of this size in bytes. All parts together are larger than the socket buffers.
+/// The response to `/much` has parts of this size in bytes. All parts together are larger than the
+/// socket buffers.
 const PART: usize = 64 << 10;
 const PARTS: usize = 400;
 
@@ -75,11 +76,11 @@ fn coded(code: StatusCode) -> OutgoingResponse {
     response
 }
 
-/// The default limits of the read API, except for the maximum number of connections: `all` in total, and
-/// `of_address` per client address.
+/// The default limits of the read API, except for the maximum number of connections: `all` in
+/// total, and `of_address` per client address.
 fn connections(all: usize, of_address: usize) -> ReaderLimits {
     let [connections, address_connections] =
-        [all, of_address].map(|it| NonZeroUsize::new(it).unwrap());
+        [all, of_address].map(|limit| NonZeroUsize::new(limit).unwrap());
     ReaderLimits { connections, address_connections, ..ReaderLimits::default() }
 }
 
@@ -136,11 +137,12 @@ impl TestServer {
         Self { address, certificate, registry, stop, serving }
     }
 
-    /// The number of requests with the status code `code` that the metrics count with `handler="other"`.
+    /// The number of requests with the status code `code` that the metrics count with
+    /// `handler="other"`.
     fn refused(&self, code: &str) -> u64 {
         let labels = [format!("code=\"{code}\""), "handler=\"other\"".to_owned()];
-        let said = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
-        let counted = said.lines().filter(|line| {
+        let exposition = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
+        let counted = exposition.lines().filter(|line| {
             line.starts_with("kubewarm_read_requests_total{")
                 && labels.iter().all(|label| line.contains(label))
         });
@@ -250,8 +252,8 @@ async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
     assert!(part.starts_with("HTTP/1.1 200") && part.len() < whole.len() / 2, "{}", part.len());
     let (mut sender, connection) = served.h2().await;
     let answer = sender.send_request(h2_get(served.address, "/much")).await.unwrap();
-    // The client's flow-control window is full, but the client still answers pings. So only `part_timeout` ends the
-    // connection.
+    // The client's flow-control window is full, but the client still answers pings. So only
+    // `part_timeout` ends the connection.
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     served.end().await;

@@ -1,8 +1,8 @@
 //! Tests how long a response holds its permits while the client does not read the response.
 
 use super::*;
-use crate::callers::{UNWRITTEN_UNIT, UserPermits, fake_reviews::user_permits};
-use crate::server::pending_response::ResponsePermit;
+use crate::callers::{UNWRITTEN_UNIT, UserPermits, fixtures::user_permits};
+use crate::server::unwritten_response::ResponsePermit;
 use std::{
     num::NonZeroU64,
     pin::Pin,
@@ -17,19 +17,21 @@ const SOME: usize = 60 << 10;
 /// The users of the tests. The first segment of a request path is the name of a user.
 const USERS: [&str; 5] = ["jane", "a", "b", "c", "d"];
 
-/// The permits for requests, by user, and the permits for unwritten response bytes of each user in `USERS`.
+/// The permits for requests, by user, and the permits for unwritten response bytes of each user in
+/// `USERS`.
 #[derive(Clone)]
 struct RequestPermits {
     requests: KeyedSemaphore<String>,
     bytes: [UserPermits; 5],
 }
 
-/// Answers the path `/USER/NAME`. For the name `some` the response has 60 KiB, for `pieces` 60 KiB in six pieces,
-/// for `whole` 2 MiB. For `much` the response exceeds the socket buffers. Each response holds one request permit.
+/// Answers the path `/USER/NAME`. For the name `some` the response has 60 KiB, for `pieces` 60 KiB
+/// in six pieces, for `whole` 2 MiB. For `much` the response exceeds the socket buffers. Each
+/// response holds one request permit.
 fn answer(request: &IncomingRequest, permits: &RequestPermits) -> OutgoingResponse {
     let (user, what) = request.head.uri.path()[1..].split_once('/').unwrap();
     let bytes =
-        USERS.iter().position(|it| *it == user).map(|at| permits.bytes[at].clone()).unwrap();
+        USERS.iter().position(|name| *name == user).map(|at| permits.bytes[at].clone()).unwrap();
     let Some(permit) = permits.requests.try_acquire(&user.to_owned()) else {
         return coded(StatusCode::TOO_MANY_REQUESTS);
     };
@@ -85,7 +87,8 @@ impl AsyncWrite for Deaf {
     }
 }
 
-/// A server that serves at most `permits` requests at once. One user can have a quarter of these requests.
+/// A server that serves at most `permits` requests at once. One user can have a quarter of these
+/// requests.
 fn served(
     permits: usize,
     change: impl FnOnce(&mut ConnectionLimits),
@@ -93,7 +96,8 @@ fn served(
     with_bytes(permits, 64 << 20, change)
 }
 
-/// A server that serves at most `permits` requests at once, with at most `bytes` unwritten response bytes in total.
+/// A server that serves at most `permits` requests at once, with at most `bytes` unwritten response
+/// bytes in total.
 fn with_bytes(
     permits: usize,
     bytes: usize,
@@ -206,8 +210,9 @@ async fn a_short_response_keeps_its_permit_until_it_is_written() {
         let answer = sender.send_request(h2_get(served.address, "/jane/ok")).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
         is_deaf.store(true, Ordering::Relaxed);
-        // The 90 responses together exceed the socket buffers. During each sleep of 20 ms the server writes the
-        // previous response and releases its permit, as long as the buffers are not full.
+        // The 90 responses together exceed the socket buffers. During each sleep of 20 ms the
+        // server writes the previous response and releases its permit, as long as the buffers are
+        // not full.
         let mut asking = Vec::new();
         for _ in 0..90 {
             let answer = sender.send_request(h2_get(served.address, path));
@@ -263,8 +268,8 @@ async fn bytes_held_by_slow_users_are_released_for_a_fifth() {
     let (began, mut slow) = (Instant::now(), Vec::new());
     for user in ["a", "b", "c", "d"] {
         let (mut sender, _connection) = taking_a_byte(&served).await;
-        // The limit on unwritten response bytes of one user is 64 KiB. The first response to each user uses up this
-        // limit.
+        // The limit on unwritten response bytes of one user is 64 KiB. The first response to each
+        // user uses up this limit.
         for _ in 0..4 {
             let asked = h2_get(served.address, &format!("/{user}/whole"));
             slow.push((sender.send_request(asked).await.unwrap(), sender.clone()));

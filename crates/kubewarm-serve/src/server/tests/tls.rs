@@ -6,7 +6,8 @@ use super::*;
 async fn the_servers_own_certificate_works_with_both_protocols() {
     let served = TestServer::new(|_| ());
     let mut stream = served.tls("http/1.1").await.unwrap();
-    // The client prefers AES-256. The server must still select AES-128, which needs less processor time.
+    // The client prefers AES-256. The server must still select AES-128, which needs less processor
+    // time.
     let suite = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
     assert_eq!(suite, CipherSuite::TLS13_AES_128_GCM_SHA256);
     for _ in 0..2 {
@@ -28,9 +29,9 @@ async fn the_servers_own_certificate_works_with_both_protocols() {
     let other = ServingCertificate::self_signed(names("here", "ops")).unwrap().der().unwrap();
     let tcp = served.tcp().await;
     assert!(trusting(&other, "h2", "kubewarm.ops.svc", tcp).await.is_err());
-    let own = served.certificate.der().unwrap();
+    let certificate = served.certificate.der().unwrap();
     let tcp = served.tcp().await;
-    assert!(trusting(&own, "h2", "kubewarm.other.svc", tcp).await.is_err());
+    assert!(trusting(&certificate, "h2", "kubewarm.other.svc", tcp).await.is_err());
     drop((stream, sender));
     served.end().await;
 }

@@ -1,4 +1,5 @@
-//! Parses and evaluates the `jsonPath` of a printer column, in the API server's dialect of `JSONPath`.
+//! Parses and evaluates the `jsonPath` of a printer column, in the API server's dialect of
+//! `JSONPath`.
 
 #[cfg(test)]
 mod tests;
@@ -7,10 +8,11 @@ use serde_json::Value;
 
 /// Maximum nesting of paths in filters.
 const MAX_DEPTH: usize = 64;
-/// Maximum depth to which a recursive descent (`..`) searches in an object. A parsed object is never deeper.
+/// Maximum depth to which a recursive descent (`..`) searches in an object. A parsed object is
+/// never deeper.
 const MAX_DESCENT: usize = 128;
-/// Maximum number of values that a path can find after each of its steps. The limit is necessary, because a path
-/// can find the same value many times.
+/// Maximum number of values that a path can find after each of its steps. The limit is necessary,
+/// because a path can find the same value many times.
 const MAX_FOUND: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +23,8 @@ enum JsonPathStep {
     Field(String),
     /// Selects all members of an object, or all elements of a list.
     Any,
-    /// The current value itself, and all values inside it. Scalars and empty objects and lists are not included.
+    /// The current value itself, and all values inside it. Scalars and empty objects and lists are
+    /// not included.
     Descend,
     Slice(JsonPathSlice),
     Union(Vec<JsonPath>),
@@ -53,8 +56,8 @@ enum JsonPathOperator {
     AtLeast,
 }
 
-/// The values that a path finds. `None` if a step cannot apply to its value, for example an index applied to a
-/// string.
+/// The values that a path finds. `None` if a step cannot apply to its value, for example an index
+/// applied to a string.
 type JsonPathValues<'a> = Option<Vec<&'a Value>>;
 
 impl JsonPath {
@@ -127,8 +130,8 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// Returns whether the path starts at the field `metadata`, so that it finds only values in the object's
-    /// metadata.
+    /// Returns whether the path starts at the field `metadata`, so that it finds only values in the
+    /// object's metadata.
     pub(super) fn is_of_metadata(&self) -> bool {
         matches!(self.0.first(), Some(JsonPathStep::Field(name)) if name == "metadata")
     }
@@ -156,34 +159,34 @@ impl JsonPath {
         if depth > MAX_DEPTH {
             return None;
         }
-        let mut found = vec![object];
+        let mut values = vec![object];
         for step in &self.0 {
-            found = step.take(&found, depth)?;
-            if found.len() > MAX_FOUND {
+            values = step.take(&values, depth)?;
+            if values.len() > MAX_FOUND {
                 return None;
             }
         }
-        Some(found)
+        Some(values)
     }
 }
 
 impl JsonPathStep {
     fn take<'a>(&'a self, values: &[&'a Value], depth: usize) -> JsonPathValues<'a> {
-        let mut found = Vec::new();
+        let mut results = Vec::new();
         let set = values.iter().copied().filter(|value| !value.is_null());
         match self {
-            Self::Field(name) => found.extend(set.filter_map(|value| value.get(name))),
-            Self::Any => set.for_each(|value| found.extend(within(value))),
-            Self::Descend => set.for_each(|value| descend(value, &mut found, 0)),
+            Self::Field(name) => results.extend(set.filter_map(|value| value.get(name))),
+            Self::Any => set.for_each(|value| results.extend(within(value))),
+            Self::Descend => set.for_each(|value| descend(value, &mut results, 0)),
             Self::Slice(slice) => {
                 for value in set {
-                    found.extend(slice.of(value.as_array()?)?);
+                    results.extend(slice.of(value.as_array()?)?);
                 }
             }
             Self::Union(paths) => {
                 for path in paths {
                     for value in values {
-                        found.extend(path.find(value, depth + 1)?);
+                        results.extend(path.find(value, depth + 1)?);
                     }
                 }
             }
@@ -191,14 +194,14 @@ impl JsonPathStep {
                 for value in values {
                     for item in value.as_array()? {
                         if passes(item, left, test.as_ref(), depth)? {
-                            found.push(item);
+                            results.push(item);
                         }
                     }
                 }
             }
-            Self::Literal(value) => found.extend(values.iter().map(|_| value)),
+            Self::Literal(value) => results.extend(values.iter().map(|_| value)),
         }
-        Some(found)
+        Some(results)
     }
 }
 
@@ -210,7 +213,7 @@ fn passes(
 ) -> Option<bool> {
     let left = left.find(item, depth + 1);
     let Some((compare, right)) = test else {
-        return Some(left.is_some_and(|found| !found.is_empty()));
+        return Some(left.is_some_and(|values| !values.is_empty()));
     };
     match (left?.as_slice(), right.find(item, depth + 1)?.as_slice()) {
         ([left], [right]) => compare.holds(left, right),
@@ -220,8 +223,8 @@ fn passes(
 }
 
 impl JsonPathOperator {
-    /// Compares the values of a filter. Returns `None` if their types differ, so that the operator cannot compare
-    /// them.
+    /// Compares the values of a filter. Returns `None` if their types differ, so that the operator
+    /// cannot compare them.
     fn holds(self, left: &Value, right: &Value) -> Option<bool> {
         let order = match (left, right) {
             (Value::String(left), Value::String(right)) => left.partial_cmp(right),
@@ -280,15 +283,15 @@ fn within(value: &Value) -> Vec<&Value> {
     }
 }
 
-/// Adds `value` and all values inside it to `found`, except scalars and empty objects and lists.
-fn descend<'a>(value: &'a Value, found: &mut Vec<&'a Value>, depth: usize) {
+/// Adds `value` and all values inside it to `results`, except scalars and empty objects and lists.
+fn descend<'a>(value: &'a Value, results: &mut Vec<&'a Value>, depth: usize) {
     let inner = within(value);
-    if inner.is_empty() || depth > MAX_DESCENT || found.len() > MAX_FOUND {
+    if inner.is_empty() || depth > MAX_DESCENT || results.len() > MAX_FOUND {
         return;
     }
-    found.push(value);
+    results.push(value);
     for value in inner {
-        descend(value, found, depth + 1);
+        descend(value, results, depth + 1);
     }
 }
 
@@ -296,14 +299,14 @@ fn ends_name(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
 }
 
-/// Parses a field name up to the next delimiter. A backslash escapes the next character. Returns the field's step
-/// and the rest of the path.
+/// Parses a field name up to the next delimiter. A backslash escapes the next character. Returns
+/// the field's step and the rest of the path.
 fn field(text: &str) -> (JsonPathStep, &str) {
     let mut is_escaped = false;
     let end = text.find(|c| {
-        let ends = !is_escaped && ends_name(c);
+        let is_end = !is_escaped && ends_name(c);
         is_escaped = !is_escaped && c == '\\';
-        ends
+        is_end
     });
     let (name, behind) = text.split_at(end.unwrap_or(text.len()));
     let step =
@@ -368,7 +371,8 @@ fn read_filter(text: &str, depth: usize) -> Option<JsonPathStep> {
     Some(JsonPathStep::Filter { left, test: Some((compare, right)) })
 }
 
-/// Parses the text between the brackets of a path step: a union, a quoted name, an index or a slice.
+/// Parses the text between the brackets of a path step: a union, a quoted name, an index or a
+/// slice.
 fn read_brackets(text: &str, depth: usize) -> Option<Vec<JsonPathStep>> {
     if text == "*" {
         return read_brackets(":", depth);

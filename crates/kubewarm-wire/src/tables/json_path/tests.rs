@@ -44,8 +44,8 @@ fn paths_find_the_values_that_the_api_server_finds() {
         (".status.conditions[?(@.type>1)].type", None),
         (".", None),
     ] {
-        let found = JsonPath::parse(path).and_then(|path| path.first(&object).cloned());
-        assert_eq!(found, expected, "{path}");
+        let value = JsonPath::parse(path).and_then(|path| path.first(&object).cloned());
+        assert_eq!(value, expected, "{path}");
     }
     for path in [".a[", ".a[x]", ".a[?(@.b", ".a[?(@.b=~'x')]", ".a}", "....", ".a[]", "['"] {
         assert_eq!(JsonPath::parse(path), None, "{path}");

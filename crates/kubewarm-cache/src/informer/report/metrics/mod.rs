@@ -51,7 +51,6 @@ impl InformerMetrics {
 
     /// Returns the metrics of `resource`, and creates them if necessary. If 200 other resources
     /// have metrics already, returns the metrics that all further resources share.
-    #[must_use]
     pub fn for_resource(&self, resource: &Resource) -> Arc<ResourceMetrics> {
         let mut resources = self.resources.lock();
         if let Some(metrics) = resources.own.get(resource) {
@@ -86,7 +85,6 @@ impl InformerMetrics {
     }
 
     /// Returns the metrics of every resource that has series, in no particular order.
-    #[must_use]
     pub fn all(&self) -> Vec<Arc<ResourceMetrics>> {
         let resources = self.resources.lock();
         let other = resources.is_full.then_some(&resources.other);
@@ -122,10 +120,10 @@ mod tests {
     fn series_end_with_the_last_informer() {
         let metrics = InformerMetrics::new().unwrap();
         let all: Vec<_> = (0..=MAX_RESOURCES).map(resource).collect();
-        let held: Vec<_> = all.iter().map(|resource| metrics.for_resource(resource)).collect();
+        let handles: Vec<_> = all.iter().map(|resource| metrics.for_resource(resource)).collect();
         metrics.retain(&all.iter().take(1).collect());
         assert_eq!(metrics.all().len(), MAX_RESOURCES + 1, "every resource still has an informer");
-        drop(held);
+        drop(handles);
         metrics.retain(&all.iter().take(1).collect());
         assert_eq!(metrics.all().len(), 1);
         metrics.retain(&HashSet::new());

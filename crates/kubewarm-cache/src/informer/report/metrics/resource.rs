@@ -1,10 +1,9 @@
 //! Metrics of the informers of one resource, such as their requests, their watch events and the
 //! reads by clients.
 
-use crate::informer::{
-    ConsistencyResult, DecodeStage, ListMethod, RelistReason, UpstreamEventType, UpstreamWatchEnd,
-};
+use crate::informer::{ConsistencyResult, DecodeStage, ListMethod, RelistReason, UpstreamWatchEnd};
 use kubewarm_api::model::{MetricOutcome, Verb};
+use kubewarm_wire::upstream::UpstreamEventType;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
     proto::MetricFamily, register_histogram_vec_with_registry, register_histogram_with_registry,
@@ -251,13 +250,11 @@ impl ResourceMetrics {
     }
 
     /// The values of the labels in [`RESOURCE_LABELS`], in the same order.
-    #[must_use]
     pub fn labels(&self) -> &[String; 3] {
         &self.labels
     }
 
     /// Collects the current values of all series.
-    #[must_use]
     pub fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }
@@ -309,7 +306,8 @@ impl ResourceMetrics {
         self.upstream_watch_duration.observe(lasted.as_secs_f64());
     }
 
-    /// Records a request that only shows whether a store is current. kubewarm is about to send it.
+    /// Records a request that only shows whether a store is current. Callers count the request
+    /// before they send it, so failed requests count too.
     pub fn count_freshness_request(&self, verb: Verb) {
         self.upstream_freshness_requests.with_label_values(&[verb.as_str()]).inc();
     }
@@ -337,7 +335,6 @@ fn begin<L: AsRef<str> + fmt::Debug + VariantArray>(counters: &IntCounterVec) {
 
 /// Returns the value of the label `code` for an HTTP status. Statuses that API servers do not send
 /// are combined, such as `4xx`, so that a proxy with unusual statuses adds no series.
-#[must_use]
 pub fn code_label(code: Option<u16>) -> &'static str {
     match code {
         None => "none",

@@ -41,7 +41,8 @@ fn a_body_is_scanned_at_most_twice_and_not_at_all_with_cached_values() {
 fn each_step_scans_a_limited_number_of_bytes_and_no_body_is_skipped() {
     let catalog = StoreCatalog::new();
     let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
-    // A `ScanBudget` is 1 MiB, so four objects of 256 KiB use it up.
+    // One `filter_next` call scans at most a `ScanBudget` of 1 MiB, which four objects of 256 KiB
+    // use up.
     let large = "x".repeat(256 << 10);
     for n in 0..20 {
         let phase = ["down", "up"][n % 2];
@@ -66,6 +67,6 @@ fn each_step_scans_a_limited_number_of_bytes_and_no_body_is_skipped() {
     assert_eq!(steps("a", "up", None), (5, up.clone()));
     // With a limit of 3, the selection scans no object after the third match.
     assert_eq!(steps("a", "up", Some(3)), (2, up[..3].to_vec()));
-    let (of_small, found) = steps("b", "", None);
-    assert_eq!((of_small, found.len()), (3, 300), "each step tests 128 small bodies");
+    let (of_small, bodies) = steps("b", "", None);
+    assert_eq!((of_small, bodies.len()), (3, 300), "each step tests 128 small bodies");
 }

@@ -4,8 +4,8 @@ use super::*;
 use kubewarm_api::model::ReplacePolicy;
 use std::collections::BTreeMap;
 
-/// The objects at one resource version, by key. Each value contains the number in the object's label `app`, and the
-/// object's body.
+/// The objects at one resource version, by key. Each value contains the number in the object's
+/// label `app`, and the object's body.
 type Moment = BTreeMap<ObjectKey, (u8, String)>;
 
 #[test]
@@ -58,13 +58,13 @@ fn a_selection_at_an_earlier_version_has_the_objects_of_that_version() {
                 ..ObjectQuery::default()
             };
             let behind = |key: &ObjectKey| {
-                namespace.is_none_or(|it| *it == *key.namespace)
+                namespace.is_none_or(|namespace| *namespace == *key.namespace)
                     && after.as_ref().is_none_or(|after| key > after)
             };
             let there: Vec<_> = moment.iter().filter(|(key, _)| behind(key)).collect();
             let mut expected: Vec<_> = there
                 .iter()
-                .filter(|(_, (own, _))| app.is_none_or(|app| app == *own))
+                .filter(|(_, (label, _))| app.is_none_or(|app| app == *label))
                 .map(|(key, (_, text))| {
                     (format!("{}/{}", key.namespace, key.name), text.clone().into_bytes())
                 })

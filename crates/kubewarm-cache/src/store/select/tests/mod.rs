@@ -47,15 +47,16 @@ fn all(mut selected: ObjectSnapshot) -> ObjectSnapshot {
     selected
 }
 
-/// Returns the key and the body of each object. Each `visit_next` call visits at most seven objects.
+/// Returns the key and the body of each object. Each `visit_next` call visits at most seven
+/// objects.
 fn shown(mut selected: ObjectSnapshot) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut goes_on = true;
     while goes_on {
         let most = all.len() + 7;
-        goes_on = selected.visit_next(|it| {
-            let name = format!("{}/{}", it.namespace, it.name.escape_ascii());
-            all.push((name, it.body.bytes.to_vec()));
+        goes_on = selected.visit_next(|object| {
+            let name = format!("{}/{}", object.namespace, object.name.escape_ascii());
+            all.push((name, object.body.bytes.to_vec()));
             if all.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
     }
@@ -74,8 +75,8 @@ fn a_query_selects_exactly_the_matching_objects() {
         let mut writer = catalog.open(&informer_key("pods"), &declared);
         let mut objects = Vec::new();
         for n in 0..600_u32 {
-            // The namespace `a` is a prefix of `aa` and `a-a`, so that a comparison of prefixes would return wrong
-            // objects.
+            // The namespace `a` is a prefix of `aa` and `a-a`, so that a comparison of prefixes
+            // would return wrong objects.
             let namespace = ["a", "aa", "a-a"][n as usize % 3];
             let app = (n % 5 > 0).then(|| format!(r#""app":"v{}","n":"{n}""#, n % 5));
             let phase = ["", r#","phase":"up""#, r#","phase":"down""#][n as usize % 7 % 3];
@@ -84,7 +85,7 @@ fn a_query_selects_exactly_the_matching_objects() {
             objects.push((key(&name), n, text.clone()));
             writer.apply(upsert(&name, 1, "5", &text));
         }
-        objects.sort_by(|one, other| one.0.cmp(&other.0));
+        objects.sort_by(|left, right| left.0.cmp(&right.0));
         let reader = catalog.reader(&informer_key("pods")).unwrap();
         let selectors = [
             LabelSelector::default(),
@@ -108,7 +109,9 @@ fn a_query_selects_exactly_the_matching_objects() {
             Some(key("a-a/x100")),
             Some(key("c/x")),
         ];
-        for (labels, tests) in selectors.iter().flat_map(|it| tests.iter().map(move |t| (it, t))) {
+        for (labels, tests) in
+            selectors.iter().flat_map(|labels| tests.iter().map(move |t| (labels, t)))
+        {
             for namespace in [None, Some("a"), Some("aa"), Some("a-a"), Some("ab")] {
                 for after in &afters {
                     let query = ObjectQuery {
@@ -118,17 +121,19 @@ fn a_query_selects_exactly_the_matching_objects() {
                         tests: tests.iter().cloned().collect(),
                     };
                     let selected = reader.select(&query, after.as_ref(), None);
-                    let found = names(all(selected));
+                    let names = names(all(selected));
                     let expected = objects.iter().filter(|(key, n, text)| {
                         let app = (n % 5 > 0).then(|| format!("v{}", n % 5));
                         let number = (n % 5 > 0).then_some(*n);
-                        let is_label = labels.requirements().all(|it| it.matches(app.as_deref()));
+                        let is_label = labels
+                            .requirements()
+                            .all(|requirement| requirement.matches(app.as_deref()));
                         let is_test = tests.iter().all(|test| match test {
                             BodyPredicate::Field { is_equality, value, .. } => {
-                                let own = ["up", "down"].into_iter().find(|phase| {
+                                let phase = ["up", "down"].into_iter().find(|phase| {
                                     text.ends_with(&format!(r#""phase":"{phase}"}}"#))
                                 });
-                                (own.unwrap_or_default() == &**value) == *is_equality
+                                (phase.unwrap_or_default() == &**value) == *is_equality
                             }
                             BodyPredicate::Label(comparison) => {
                                 comparison.matches(number.map(|n| n.to_string()).as_deref())
@@ -141,7 +146,7 @@ fn a_query_selects_exactly_the_matching_objects() {
                     });
                     let expected =
                         expected.map(|(key, ..)| format!("{}/{}", key.namespace, key.name));
-                    assert_eq!(found, expected.collect::<Vec<_>>(), "{query:?} {after:?}");
+                    assert_eq!(names, expected.collect::<Vec<_>>(), "{query:?} {after:?}");
                 }
             }
         }
@@ -237,7 +242,7 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
         writer.apply(upsert(name, 1, "5", &body(r#"{"app":"web"}"#, "")));
     }
     let reader = catalog.reader(&informer_key("pods")).unwrap();
-    let found = |namespace: Option<&str>, labels: LabelSelector, after: Option<&str>| {
+    let select = |namespace: Option<&str>, labels: LabelSelector, after: Option<&str>| {
         let (namespace, name) = (namespace.map(Into::into), Some("x".into()));
         let query = ObjectQuery { namespace, name, labels, ..ObjectQuery::default() };
         let after = after.map(key);
@@ -245,14 +250,14 @@ fn a_name_is_found_in_one_namespace_and_in_all() {
         names(all(selected))
     };
     let any = LabelSelector::default;
-    assert_eq!(found(None, any(), None), ["a/x", "b/x"]);
-    assert_eq!(found(Some("b"), any(), None), ["b/x"]);
+    assert_eq!(select(None, any(), None), ["a/x", "b/x"]);
+    assert_eq!(select(Some("b"), any(), None), ["b/x"]);
     assert_eq!(
-        found(Some("b"), label("app", LabelSelectorOperator::DoesNotExist, &[]), None),
+        select(Some("b"), label("app", LabelSelectorOperator::DoesNotExist, &[]), None),
         [""; 0]
     );
-    assert_eq!(found(Some("a"), any(), Some("a/x")), [""; 0]);
-    assert_eq!(found(Some("c"), any(), None), [""; 0]);
+    assert_eq!(select(Some("a"), any(), Some("a/x")), [""; 0]);
+    assert_eq!(select(Some("c"), any(), None), [""; 0]);
 }
 
 #[test]
@@ -272,8 +277,8 @@ fn a_page_reports_whether_more_objects_follow() {
     assert_eq!(page(&everything, None, 100), (100, true, 300));
     assert_eq!(page(&everything, Some(&key("a/x199")), 100), (100, false, 100));
     assert_eq!(page(&everything, Some(&last), 100), (0, false, 0));
-    // `has_more` is true if another object follows in key order, even if the query does not select that object. The
-    // API server sets its continue token in the same way.
+    // `has_more` is true if another object follows in key order, even if the query does not select
+    // that object. The API server sets its continue token in the same way.
     let labels = label("app", LabelSelectorOperator::Exists, &[]);
     let web = ObjectQuery { labels, ..ObjectQuery::default() };
     assert_eq!((page(&web, None, 200).0, page(&web, None, 200).1), (200, true));
@@ -297,7 +302,7 @@ fn a_selection_is_unchanged_by_later_writes() {
     }
     writer.apply(remove("a/x050", "7"));
     assert_eq!((selected.rows(), selected.version()), (300, Some(&version("5"))));
-    let found = shown(all(selected));
-    assert_eq!(found.len(), 300);
-    assert!(found.iter().all(|(_, body)| body.ends_with(br#""n":1}"#)));
+    let objects = shown(all(selected));
+    assert_eq!(objects.len(), 300);
+    assert!(objects.iter().all(|(_, body)| body.ends_with(br#""n":1}"#)));
 }

@@ -30,13 +30,14 @@ async fn an_http2_stream_is_reset_with_internal_error_and_its_connection_continu
             .unwrap();
         let (answer, ()) =
             tokio::join!(timeout(MOST, sender.send_request(asked)), break_after(&scene, part));
-        // client-go retries `REFUSED_STREAM`, even for a write that the API server can have executed.
+        // client-go retries `REFUSED_STREAM`, even for a write that the API server can have
+        // executed.
         let error = format!("{:?}", answer.unwrap().unwrap_err());
         assert!(error.contains("INTERNAL_ERROR") && error.contains("Remote"), "{part}: {error}");
     }
     let usage = scene.handlers.callers.usage();
-    let mut forwarded = usage.iter().filter(|it| it.limit == ReadLimit::ForwardedRequests);
-    assert!(forwarded.all(|it| it.in_use == 0), "a broken request releases its permit");
+    let mut forwarded = usage.iter().filter(|usage| usage.limit == ReadLimit::ForwardedRequests);
+    assert!(forwarded.all(|usage| usage.in_use == 0), "a broken request releases its permit");
     assert!(scene.told.lock().is_empty(), "an incomplete response records no write");
     drop(sender);
     timeout(MOST, connection).await.unwrap().unwrap().unwrap();

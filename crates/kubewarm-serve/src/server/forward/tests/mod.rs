@@ -11,7 +11,7 @@ use super::{
     },
     *,
 };
-use crate::callers::{CallerCredentials, fake_reviews};
+use crate::callers::{CallerCredentials, fixtures};
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::{body::Frame, client::conn::http2};
@@ -28,18 +28,18 @@ use tokio::{
     time::sleep,
 };
 
-/// One text for each write that `RequestForwarder` has reported to its `WriteObserver`. The text contains the
-/// write's resource, namespace and version.
+/// One text for each write that `RequestForwarder` has reported to its `WriteObserver`. The text
+/// contains the write's resource, namespace and version.
 type Told = Arc<Mutex<Vec<String>>>;
 
 struct Handlers {
     forward: RequestForwarder,
-    callers: CallerAdmission,
+    callers: CallerGate,
     metrics: ReadMetrics,
 }
 
-/// A read API that forwards all requests to a fake API server. The test writes the responses of the fake API
-/// server.
+/// A read API that forwards all requests to a fake API server. The test writes the responses of the
+/// fake API server.
 struct ForwardFixture {
     served: TestServer,
     server: TcpListener,
@@ -47,10 +47,10 @@ struct ForwardFixture {
     handlers: Arc<Handlers>,
 }
 
-fn said(token: &str, _: &str) -> fake_reviews::ReviewAnswer {
+fn said(token: &str, _: &str) -> fixtures::ReviewAnswer {
     match token {
-        "of-the-caller" | "a" | "b" => fake_reviews::ReviewAnswer::Denied("jane"),
-        _ => fake_reviews::ReviewAnswer::Unknown,
+        "of-the-caller" | "a" | "b" => fixtures::ReviewAnswer::Denied("jane"),
+        _ => fixtures::ReviewAnswer::Unknown,
     }
 }
 
@@ -81,7 +81,7 @@ impl ForwardFixture {
         let forward =
             RequestForwarder::new(connection.new_upstream_proxy(Handle::current()).unwrap(), wrote);
         let metrics = ReadMetrics::register(&Registry::new()).unwrap();
-        let handlers = Handlers { forward, callers: fake_reviews::changing(said).0, metrics };
+        let handlers = Handlers { forward, callers: fixtures::changing(said).0, metrics };
         let handlers = Arc::new(handlers);
         let of_threads = Arc::clone(&handlers);
         let handler: RequestHandler = Box::new(move |request| {
@@ -102,8 +102,8 @@ impl ForwardFixture {
         Self { served: reading, server, told, handlers }
     }
 
-    /// Accepts the next connection to the fake API server. Returns the request's head with `body` bytes of the
-    /// request body, and the connection.
+    /// Accepts the next connection to the fake API server. Returns the request's head with `body`
+    /// bytes of the request body, and the connection.
     async fn next(&self, body: usize) -> (String, TcpStream) {
         let (mut stream, _) = timeout(MOST, self.server.accept()).await.unwrap().unwrap();
         let asked = received(&mut stream, body).await;
@@ -169,7 +169,8 @@ async fn a_forwarded_request_has_the_callers_credentials_and_none_of_the_operato
         );
         stream.write_all(answer.as_bytes()).await.unwrap();
     });
-    // The API server answers with a redirect. kubewarm passes it to the client and does not follow it.
+    // The API server answers with a redirect. kubewarm passes it to the client and does not follow
+    // it.
     assert!(answer.starts_with("HTTP/1.1 307") && answer.ends_with("\r\n\r\nok"), "{answer}");
     assert!(
         answer.contains("/elsewhere\r\n") && !answer.to_lowercase().contains("x-hop"),
@@ -204,8 +205,9 @@ async fn requests_without_a_valid_bearer_token_are_not_forwarded() {
         ("POST /api/v1/pods", "", "403"),
         ("GET /logs", "Authorization: Basic Z29vZA==\r\n", "403"),
         ("GET /logs", "X-Remote-User: admin\r\n", "403"),
-        // The API server finds no token after two spaces, and answers `/version` without authentication. kubewarm
-        // must not forward a request that the API server treats as unauthenticated.
+        // The API server finds no token after two spaces, and answers `/version` without
+        // authentication. kubewarm must not forward a request that the API server treats as
+        // unauthenticated.
         ("GET /version", "Authorization: Bearer  a\r\n", "403"),
         ("GET /logs", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", "400"),
         // The fake API server rejects the token `made-up`.
@@ -239,7 +241,8 @@ async fn a_body_that_proves_too_large_is_not_sent_completely() {
     let (answer, sent) = tokio::join!(timeout(MOST, sender.send_request(asked)), async {
         let (mut stream, _) = timeout(MOST, scene.server.accept()).await.unwrap().unwrap();
         let mut sent = Vec::new();
-        // `read_to_end` can fail, because kubewarm closes the connection before the request is complete.
+        // `read_to_end` can fail, because kubewarm closes the connection before the request is
+        // complete.
         let _end = timeout(MOST, stream.read_to_end(&mut sent)).await.unwrap();
         sent
     });
@@ -290,7 +293,8 @@ async fn a_write_is_recorded_before_its_response_is_sent() {
     assert!(answer.ends_with(object), "{answer}");
     assert_eq!(*scene.told.lock(), [r#"pods Some("n") 42"#]);
 
-    // kubewarm reads only the beginning of a long response before it starts to send the response to the client.
+    // kubewarm reads only the beginning of a long response before it starts to send the response to
+    // the client.
     let asked = request("PUT /api/v1/namespaces/n/pods/x", "", "{}");
     caller.write_all(asked.as_bytes()).await.unwrap();
     let _sent = received(&mut stream, 2).await;

@@ -41,7 +41,8 @@ async fn an_unread_response_keeps_its_slot_until_the_connection_is_closed() {
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     stream.shutdown().await.unwrap();
-    // The client can see the end of the connection before the server stops counting the forwarded request.
+    // The client can see the end of the connection before the server stops counting the forwarded
+    // request, so the test waits.
     let released = async {
         while scene.free_slots().await < all {
             sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! Tests of writes whose tokens kubewarm has not reviewed.
+//! Tests of writes whose tokens no TokenReview has accepted.
 
 use super::*;
 use tokio::time::Instant;
@@ -18,7 +18,8 @@ async fn the_api_server_authenticates_a_write_and_only_an_accepted_token_keeps_i
     })
     .await;
     let mut open = Vec::new();
-    // The fixture's token reviews know neither token.
+    // The fixture's TokenReviews accept neither token, and only the API server's responses show
+    // which token is valid.
     for (token, code, line) in [("made-up", 401, "Unauthorized"), ("writer", 201, "Created")] {
         let io = TokioIo::new(scene.served.tls("h2").await.unwrap());
         let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
@@ -33,7 +34,8 @@ async fn the_api_server_authenticates_a_write_and_only_an_accepted_token_keeps_i
         };
         let (answer, ()) = tokio::join!(sender.send_request(write(token)), answering);
         assert_eq!(answer.unwrap().status(), code);
-        // kubewarm remembers the refusal for some seconds.
+        // kubewarm remembers for 10 s that the API server refused the token, and rejects the next
+        // write itself.
         if code == 401 {
             assert_eq!(sender.send_request(write(token)).await.unwrap().status(), 401);
         }

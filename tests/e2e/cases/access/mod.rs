@@ -1,0 +1,18 @@
+//! Permissions: of the operator, of profiles and of readers.
+
+mod access_checks;
+mod all_names;
+mod authors;
+mod blocked;
+mod callers;
+mod certificates;
+pub(crate) mod decisions;
+mod grants;
+mod identity;
+mod namespaces;
+pub(crate) mod own_tokens;
+pub(crate) mod readers;
+mod rules;
+mod secrets;
+mod tenants;
+pub(crate) mod token_audience;

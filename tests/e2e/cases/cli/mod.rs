@@ -1,0 +1,6 @@
+//! The commands.
+
+mod command_line;
+mod plugin;
+mod rbac;
+mod terminal;

@@ -1,0 +1,96 @@
+//! Unmodified clients against the read API, compared with the API server.
+
+mod applied;
+mod commands;
+mod documented;
+mod examples;
+mod go;
+mod kube_rs;
+mod manager;
+mod troubles;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use self::documented::Shell;
+use crate::api::{Served, let_read};
+use crate::operator::{NAMESPACE, Operator};
+use crate::profile::Profile;
+use crate::world::{Failure, Outcome, PARTS, SOON, World};
+
+/// The profile of all clients, in the operator's namespace, so that it serves every namespace.
+const PROFILE: &str = "{freshness: {maxStalenessSeconds: 600}, targets: [
+  {name: settings, resource: configmaps, scope: {type: AllNamespaces}},
+  {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}}]}";
+
+/// One world for all clients: an operator that serves reads, and a user who may read everything.
+struct ClientsFixture {
+    world: World,
+    served: Served,
+    profile: &'static str,
+    /// A namespace with some objects.
+    team: String,
+    /// The reader's kubeconfig for the API server, with a token.
+    reader: PathBuf,
+    token: String,
+}
+
+impl ClientsFixture {
+    fn start(world: World) -> Result<Self, Failure> {
+        let served = Served::start(&world, &[])?;
+        Operator::grant_reading(&world)?;
+        world.cluster.apply(PARTS)?;
+        let team = world.namespace("team")?;
+        world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
+        let_read(&world, (&team, "reader"), None)?;
+        let reader = world.cluster.service_account_kubeconfig(&team, "reader")?;
+        let token =
+            world.cluster.run(["create", "token", "reader", "-n", &team])?.trim().to_owned();
+        for name in ["red", "green", "blue"] {
+            world.cluster.run(["create", "configmap", name, "-n", &team])?;
+        }
+        let scene = Self { profile: "clients", world, served, team, reader, token };
+        scene.declare(PROFILE)?.await_condition("Ready", "True", None, SOON)?;
+        Ok(scene)
+    }
+
+    /// The reader's kubeconfig for the cache.
+    fn through(&self) -> Result<PathBuf, Failure> {
+        kubeconfig(&self.served, &self.reader)
+    }
+
+    /// Applies this spec as the profile.
+    fn declare(&self, spec: &str) -> Result<Profile<'_>, Failure> {
+        Profile::apply(&self.world, NAMESPACE, self.profile, spec)
+    }
+}
+
+/// Writes a kubeconfig for the cache next to `user`, with the same user.
+fn kubeconfig(served: &Served, user: &Path) -> Result<PathBuf, Failure> {
+    let path = user.with_extension("through-the-cache");
+    let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
+        .args(["kubeconfig", "--overwrite", "--cache-server", &served.url()?, "--output-file"])
+        .arg(&path)
+        .arg("--cache-certificate-authority")
+        .arg(served.authority())
+        .arg("--kubeconfig")
+        .arg(user)
+        .output()?;
+    if output.status.success() {
+        return Ok(path);
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into())
+}
+
+#[test]
+fn clients_read_from_the_cache_unchanged() -> Outcome {
+    let scene = ClientsFixture::start(World::alone()?)?;
+    commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
+    commands::get_reads_through_the_cache_and_compares(&scene)?;
+    commands::kubectl_wait_ends_when_the_condition_holds(&scene)?;
+    documented::the_pages_quote_the_examples()?;
+    let shell = Shell::new(&scene)?;
+    documented::the_documented_steps_work(&scene, &shell)?;
+    examples::the_examples_run(&scene, &shell)?;
+    troubles::clients_stay_consistent_during_faults(&scene)
+}
