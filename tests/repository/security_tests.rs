@@ -214,7 +214,7 @@ crates/kubewarm-serve/src/certificate/mod.rs a_changed_pair_is_used_and_a_broken
 TLS 3
 src/commands/cache/authority.rs a_key_next_to_the_certificates_is_not_copied
 src/commands/kubeconfig.rs only_the_owner_can_read_a_kubeconfig_and_only_overwrite_replaces_it
-tests/e2e/cases/reads/clients/mod.rs clients_read_from_the_cache_unchanged
+tests/e2e/cases/reads/clients/commands.rs commands_read_from_the_cache_unchanged
 
 TLS 4
 src/server/listen/tests.rs with_a_certificate_the_admin_address_serves_https_only_with_the_same_limits

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use super::{ClientsFixture, PROFILE, SOON};
 use crate::operator::NAMESPACE;
-use crate::world::{Failure, Outcome, eventually};
+use crate::world::{Failure, Outcome, World, eventually};
 
 /// Exit code and output of a command.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +51,15 @@ fn kubectl_with(scene: &ClientsFixture, with: &Path) -> Command {
     command
 }
 
-pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &ClientsFixture) -> Outcome {
+#[test]
+fn commands_read_from_the_cache_unchanged() -> Outcome {
+    let scene = ClientsFixture::start(World::lease()?)?;
+    a_kubeconfig_points_a_client_at_the_cache(&scene)?;
+    get_reads_through_the_cache_and_compares(&scene)?;
+    kubectl_wait_ends_when_the_condition_holds(&scene)
+}
+
+fn a_kubeconfig_points_a_client_at_the_cache(scene: &ClientsFixture) -> Outcome {
     let ClientsFixture { world, served, team, reader, profile, .. } = scene;
     let (url, authority) = (served.url()?, served.authority().to_string_lossy());
     let server = ["kubeconfig", "--cache-server", &url];
@@ -152,7 +160,7 @@ pub(super) fn a_kubeconfig_points_a_client_at_the_cache(scene: &ClientsFixture) 
     reads(&path)
 }
 
-pub(super) fn get_reads_through_the_cache_and_compares(scene: &ClientsFixture) -> Outcome {
+fn get_reads_through_the_cache_and_compares(scene: &ClientsFixture) -> Outcome {
     let ClientsFixture { world, served, team, reader, .. } = scene;
     let (url, authority) = (served.url()?, served.authority().to_string_lossy());
     let cache = ["--cache-server", &url, "--cache-certificate-authority", &authority, "-n", team];
@@ -207,7 +215,7 @@ pub(super) fn get_reads_through_the_cache_and_compares(scene: &ClientsFixture) -
 }
 
 /// Through the cache, `kubectl wait` must end as at the API server, with the same output.
-pub(super) fn kubectl_wait_ends_when_the_condition_holds(scene: &ClientsFixture) -> Outcome {
+fn kubectl_wait_ends_when_the_condition_holds(scene: &ClientsFixture) -> Outcome {
     let ClientsFixture { world, served, team, reader, .. } = scene;
     let through = scene.through()?;
     let write = |arguments: &[&str]| world.cluster.run([arguments, &["-n", team]].concat());

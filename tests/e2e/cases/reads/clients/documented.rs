@@ -8,8 +8,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::ClientsFixture;
-use crate::world::{Failure, Outcome, file};
+use super::{ClientsFixture, examples};
+use crate::world::{Failure, Outcome, World, file};
 
 /// Pages whose steps run, in this order.
 const PAGES: [&str; 2] = [CONTROLLERS, "docs/reading.md"];
@@ -22,7 +22,7 @@ const NAMESPACE: &str = "shop";
 const SERVICE: &str = "kubewarm.kubewarm-system.svc";
 /// Removes the permissions and the profile that controllers.md and `examples/profile.yaml` grant
 /// and declare.
-pub(super) const UNDO: &str = "kubewarm rbac settings --namespace shop --operator-namespace kubewarm-system | kubectl delete --filename -
+const UNDO: &str = "kubewarm rbac settings --namespace shop --operator-namespace kubewarm-system | kubectl delete --filename -
 kubectl delete cacheprofile settings --namespace shop";
 
 /// Programs that README.md and controllers.md quote.
@@ -46,7 +46,8 @@ pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 /// The programs on the pages are parts of the examples.
-pub(super) fn the_pages_quote_the_examples() -> Outcome {
+#[test]
+fn the_pages_quote_the_examples() -> Outcome {
     let readme = fs::read_to_string(file("README.md"))?;
     let page = fs::read_to_string(file(CONTROLLERS))? + &readme;
     for (language, programs) in [("go", &GO[..]), ("rust", &RUST)] {
@@ -69,7 +70,7 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    pub(super) fn new(scene: &ClientsFixture) -> Result<Self, Failure> {
+    fn new(scene: &ClientsFixture) -> Result<Self, Failure> {
         let ClientsFixture { world, team, .. } = scene;
         let cluster = &world.cluster;
         cluster.run(["create", "serviceaccount", "admin", "-n", team])?;
@@ -107,7 +108,15 @@ impl Shell {
     }
 }
 
-pub(super) fn the_documented_steps_work(scene: &ClientsFixture, shell: &Shell) -> Outcome {
+#[test]
+fn the_documented_steps_and_examples_run() -> Outcome {
+    let scene = ClientsFixture::start(World::lease()?)?;
+    let shell = Shell::new(&scene)?;
+    the_documented_steps_run(&scene, &shell)?;
+    examples::the_examples_run(&scene, &shell)
+}
+
+fn the_documented_steps_run(scene: &ClientsFixture, shell: &Shell) -> Outcome {
     let ClientsFixture { world, served, .. } = scene;
     let cluster = &world.cluster;
     let folder = &shell.folder;
@@ -157,8 +166,8 @@ pub(super) fn the_documented_steps_work(scene: &ClientsFixture, shell: &Shell) -
     assert!(inside != mounted && !inside.contains("/etc/kubewarm"), "{mounted}");
     fs::write(folder.join("mounted.kubeconfig"), inside)?;
     assert!(can_read("mounted.kubeconfig")?);
-    // Removes what the page granted and declared. The next test expects that the operator has only
-    // the permissions of the scene.
+    // Removes what the page granted and declared, because the examples begin with the permissions
+    // of the scene.
     shell.run(UNDO)?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use testbed::GoExample;
 
 use super::ClientsFixture;
-use super::documented::{Shell, UNDO, blocks};
+use super::documented::{Shell, blocks};
 use crate::world::{Failure, Outcome, file};
 
 /// The lines of an example's README.md.
@@ -49,11 +49,7 @@ pub(super) fn the_examples_run(scene: &ClientsFixture, shell: &Shell) -> Outcome
     let controller = GoExample::ControllerRuntime.locate_or_build()?;
     let launcher = "go run -C examples/controller-runtime .";
     let example = Example::read("controller-runtime", launcher, &controller)?;
-    the_controller_writes_a_secret(&example, scene, shell)?;
-    // Removes what the README.md granted and declared. The next test expects that the operator has
-    // only the permissions of the scene.
-    shell.run(UNDO)?;
-    Ok(())
+    the_controller_writes_a_secret(&example, scene, shell)
 }
 
 /// At both servers, the program prints the lines that the page shows, with other numbers.

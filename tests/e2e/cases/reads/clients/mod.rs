@@ -12,18 +12,17 @@ mod troubles;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use self::documented::Shell;
 use crate::api::{Served, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, Outcome, PARTS, SOON, World};
+use crate::world::{Failure, PARTS, SOON, World};
 
-/// The profile of all clients, in the operator's namespace, so that it serves every namespace.
+/// The clients' profile, in the operator's namespace, so that it serves every namespace.
 const PROFILE: &str = "{freshness: {maxStalenessSeconds: 600}, targets: [
   {name: settings, resource: configmaps, scope: {type: AllNamespaces}},
   {name: parts, group: example.com, resource: parts, scope: {type: AllNamespaces}}]}";
 
-/// One world for all clients: an operator that serves reads, and a user who may read everything.
+/// The world of a test: an operator that serves reads, and a user who may read everything.
 struct ClientsFixture {
     world: World,
     served: Served,
@@ -80,17 +79,4 @@ fn kubeconfig(served: &Served, user: &Path) -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     Err(String::from_utf8_lossy(&output.stderr).into())
-}
-
-#[test]
-fn clients_read_from_the_cache_unchanged() -> Outcome {
-    let scene = ClientsFixture::start(World::alone()?)?;
-    commands::a_kubeconfig_points_a_client_at_the_cache(&scene)?;
-    commands::get_reads_through_the_cache_and_compares(&scene)?;
-    commands::kubectl_wait_ends_when_the_condition_holds(&scene)?;
-    documented::the_pages_quote_the_examples()?;
-    let shell = Shell::new(&scene)?;
-    documented::the_documented_steps_work(&scene, &shell)?;
-    examples::the_examples_run(&scene, &shell)?;
-    troubles::clients_stay_consistent_during_faults(&scene)
 }

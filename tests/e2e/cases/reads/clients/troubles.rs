@@ -8,7 +8,7 @@ use super::kube_rs::Reflectors;
 use super::{ClientsFixture, PROFILE, SOON};
 use crate::figures::informers;
 use crate::operator::Operator;
-use crate::world::{Failure, Outcome, eventually};
+use crate::world::{Failure, Outcome, World, eventually};
 
 const WRITES: u32 = 10_000;
 /// The number of writes before, during and after each disturbance.
@@ -51,7 +51,9 @@ impl Clients {
     }
 }
 
-pub(super) fn clients_stay_consistent_during_faults(scene: &ClientsFixture) -> Outcome {
+#[test]
+fn clients_stay_consistent_during_faults() -> Outcome {
+    let scene = &ClientsFixture::start(World::alone()?)?;
     let ClientsFixture { world, served, team, .. } = scene;
     for number in 0..3 {
         world.cluster.run(["create", "configmap", &format!("kept-{number}"), "-n", team])?;
