@@ -69,12 +69,9 @@ pub(super) fn new_caller_gate(
         CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
     });
     let (limits, note) = (ListenerLimits::for_reads(limits), callers::decision_observer(metrics));
-    let mut callers =
+    let callers =
         CallerGate::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
-    if args.api.review_all_names {
-        callers = callers.with_all_names_reviews();
-    }
-    Ok(Arc::new(callers))
+    Ok(Arc::new(callers.with_authorization(args.api.authorization.into())))
 }
 
 pub(super) struct ReadApiContext {

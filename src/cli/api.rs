@@ -1,7 +1,7 @@
 //! Flags of `run` for the read API.
 
 use clap::{Args, ValueEnum};
-use kubewarm_serve::callers::ReaderLimits;
+use kubewarm_serve::callers::{AuthorizationMode, ReaderLimits};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 
 #[derive(Clone, Debug, Args)]
@@ -51,15 +51,13 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
-    /// Review a GET of an object first without the object's name, which means all names. If the API
-    /// server allows this review, kubewarm answers GETs of the resource and namespace for 10 s
-    /// without further access reviews. Not with webhook authorizers that decide by name, or with
-    /// empty strings in resourceNames of RBAC rules.
-    #[arg(long)]
-    pub review_all_names: bool,
+    /// Access reviews of clients' requests. `kubectl warm check` says which value a cluster
+    /// permits.
+    #[arg(long, default_value = "reviews", value_name = "HOW")]
+    pub authorization: CallerAuthorizationMode,
 
     /// Maximum number of concurrent requests to the read API, without watches and forwarded
-    /// requests. Further requests get 429.
+    /// requests. Further requests wait up to 15 s, then get 429.
     #[arg(long, default_value_t = ReaderLimits::default().requests, value_name = "COUNT")]
     pub max_requests_inflight: NonZeroUsize,
 
@@ -67,7 +65,8 @@ pub struct ReadApiArgs {
     #[arg(long, default_value_t = ReaderLimits::default().watches, value_name = "COUNT")]
     pub max_watches: NonZeroUsize,
 
-    /// Maximum number of open connections to the read API. kubewarm closes further connections.
+    /// Maximum number of open connections to the read API. kubewarm closes further connections. As
+    /// many requests can wait, and the caches of reviews grow with this number.
     #[arg(long, default_value_t = ReaderLimits::default().connections, value_name = "COUNT")]
     pub max_connections: NonZeroUsize,
 
@@ -81,8 +80,8 @@ pub struct ReadApiArgs {
     pub address_connections: NonZeroUsize,
 
     /// Limit of one user of the read API, in percent of the maximum number of requests, watches,
-    /// connections and forwarded requests, and of response memory. The pods of a ServiceAccount are
-    /// one user.
+    /// connections and forwarded requests, of concurrent reviews, and of response memory. The pods
+    /// of a ServiceAccount are one user.
     #[arg(
         long,
         default_value_t = ReaderLimits::default().user_quota,
@@ -128,4 +127,24 @@ pub enum CallerAuthMode {
     /// SelfSubjectReview and SelfSubjectAccessReview with the client's token. kubewarm needs no
     /// permission for these reviews.
     CallerToken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CallerAuthorizationMode {
+    /// Each user, object name and selector has its own access review.
+    Reviews,
+    /// First an access review without the user's extra fields, the object's name and the selectors.
+    /// The pods of a ServiceAccount share it. If it is denied, the exact access review follows. Not
+    /// with webhook authorizers that decide by these, or with empty strings in resourceNames of
+    /// RBAC rules.
+    SharedReviews,
+}
+
+impl From<CallerAuthorizationMode> for AuthorizationMode {
+    fn from(mode: CallerAuthorizationMode) -> Self {
+        match mode {
+            CallerAuthorizationMode::Reviews => Self::Reviews,
+            CallerAuthorizationMode::SharedReviews => Self::SharedReviews,
+        }
+    }
 }

@@ -7,7 +7,7 @@ use actix_web::{
     http::{StatusCode, header},
 };
 use kubewarm_api::model::{FaultReason, RequestFault, Subject};
-use kubewarm_serve::callers::{CallerCredentials, CallerGate, CallerRejection};
+use kubewarm_serve::callers::{CallerCredentials, CallerGate, CallerRejection, RequestKind};
 use kubewarm_serve::review;
 use std::{
     fmt::Display,
@@ -36,7 +36,8 @@ pub(super) async fn admit(
     )
     .map_err(|problem| unauthorized(problem, &verb, path))?;
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
-    let admitted = callers.admit(&credentials, &review::path(&verb, path), peer).await;
+    let review = review::path(&verb, path);
+    let admitted = callers.admit(&credentials, &review, peer, RequestKind::Read).await;
     admitted.map(drop).map_err(|refused| refusal(refused, &verb, path))
 }
 

@@ -51,6 +51,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("extraVolumes: [{emptyDir: {}}]", &["/extraVolumes/0", "'name'"]),
     ("extraVolumeMounts: [{name: a}]", &["/extraVolumeMounts/0", "'mountPath'"]),
     ("readApi: {auth: none}", &["/readApi/auth", "caller-token"]),
+    ("readApi: {authorization: none}", &["/readApi/authorization", "shared-reviews"]),
     ("readApi: {port: 443}", &["/readApi/port", "minimum"]),
     ("readApi: {serveAggregatedGroups: [metrics]}", &["/serveAggregatedGroups/0", "match"]),
     ("readApi: {audiences: ['a,b']}", &["/readApi/audiences/0", "match"]),

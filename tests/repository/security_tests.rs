@@ -132,7 +132,7 @@ src/server/admin.rs without_reviews_only_loopback_peers_read_metrics
 tests/e2e/cases/access/callers.rs metrics_are_served_to_callers_that_the_api_server_authorizes
 
 Callers 1
-crates/kubewarm-serve/src/server/watch_session.rs a_watch_ends_when_its_last_positive_review_is_30_seconds_old
+crates/kubewarm-serve/src/server/watch_review.rs a_revoked_permission_ends_a_watch_within_30_seconds
 crates/kubewarm-serve/src/callers/tests/mod.rs a_revoked_right_or_token_ends_within_10_seconds
 crates/kubewarm-serve/src/callers/caller_digest.rs different_reviews_have_different_digests
 
@@ -158,8 +158,8 @@ crates/kubewarm-serve/src/callers/identity/client_ca.rs only_a_certificate_that_
 
 Callers 6
 crates/kubewarm-serve/src/callers/tests/mod.rs a_decision_about_all_names_never_answers_a_named_get
-crates/kubewarm-serve/src/callers/tests/all_names.rs without_permission_for_all_names_each_name_is_reviewed
-tests/e2e/cases/access/all_names.rs a_reader_of_all_names_needs_one_review_and_others_get_only_their_names
+crates/kubewarm-serve/src/callers/tests/shared_reviews.rs without_permission_for_all_names_each_name_is_reviewed
+tests/e2e/cases/access/shared_reviews.rs a_reader_of_all_names_needs_one_review_and_others_get_only_their_names
 
 Forwarding 1
 crates/kubewarm-serve/src/server/forward/tests/mod.rs a_forwarded_request_has_the_callers_credentials_and_none_of_the_operator

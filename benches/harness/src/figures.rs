@@ -202,7 +202,7 @@ pub const FIGURES: [Figure; 77] = [
         Source::Ratio("reads.each_name.per_second", "reads.api.each_name.per_second"),
     ),
     read(
-        "the same with `--review-all-names`",
+        "the same with `--authorization=shared-reviews`",
         AtLeast(5.0),
         "",
         Source::Ratio("reads.all_names.per_second", "reads.api.all_names.per_second"),

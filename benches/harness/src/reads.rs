@@ -181,10 +181,11 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Measures GETs of all pods, with and without `--review-all-names`.
+    /// Measures GETs of all pods, with and without `--authorization=shared-reviews`.
     async fn all_names(&self, rounds: u32, samples: &mut Samples) -> Result<()> {
         let load = all_pods(self.corpus);
-        for (name, flags) in [("each_name", [].as_slice()), ("all_names", &["--review-all-names"])]
+        for (name, flags) in
+            [("each_name", [].as_slice()), ("all_names", &["--authorization=shared-reviews"])]
         {
             let served = MeasuredServer::start(self, ManagedFields::Kept, flags).await?;
             for _ in 0..rounds {

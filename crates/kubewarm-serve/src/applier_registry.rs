@@ -104,7 +104,7 @@ impl ApplierRegistry {
         let (registry, callers) = (self.clone(), Arc::clone(callers));
         let (caller, informer) = (caller.clone(), informer.clone());
         spawn_local(async move {
-            let is_permitted = match callers.review_also(&caller, &patch).await {
+            let is_permitted = match callers.authorize(&caller, &patch).await {
                 Ok(_) => true,
                 Err(CallerRejection::Forbidden { .. }) => false,
                 // Without a decision, kubewarm learns nothing. A read after an hour starts the next

@@ -23,6 +23,11 @@ impl ServeError {
     }
 }
 
+/// How many connections wait until the server accepts them, as at the API server. The standard
+/// library's 128 are too few for the clients of a server that has just restarted. Linux limits the
+/// number to `net.core.somaxconn`, which is 4,096 by default.
+const BACKLOG: i32 = 4_096;
+
 /// Binds `address`. Returns the listeners and the bound address. If `address` has port 0, the bound
 /// address has the port that the kernel has chosen. `[::]` binds all IPv4 and IPv6 addresses of the
 /// host.
@@ -43,6 +48,10 @@ pub fn bind_all_families(address: SocketAddr) -> io::Result<(Vec<TcpListener>, S
     if is_everywhere && bound.is_ipv6() {
         // If the first listener already accepts IPv4 too, this bind fails.
         listeners.extend(TcpListener::bind((Ipv4Addr::UNSPECIFIED, bound.port())));
+    }
+    for listener in &listeners {
+        // A second `listen` changes only the backlog.
+        rustix::net::listen(listener, BACKLOG)?;
     }
     Ok((listeners, bound))
 }

@@ -1,6 +1,7 @@
 //! The command `check` finds problems of kubewarm and its profiles, or of a cluster before the
 //! installation. Each problem has a next step.
 
+mod authorizers;
 mod definition;
 mod install;
 mod operator;
@@ -73,7 +74,7 @@ pub struct CheckArgs {
 ///
 /// # Cost
 ///
-/// About 30 requests, and the lists of profiles.
+/// About 30 requests, the lists of profiles and the API server's metrics, some MB.
 pub async fn check(
     args: &CheckArgs,
     clock: fn() -> Timestamp,
@@ -98,6 +99,9 @@ async fn sections(
     let server = connection.server().to_string();
     let (mut reached, is_there) = server::reached(client, server.trim_end_matches('/')).await;
     let mut sections = Vec::new();
+    if is_there {
+        reached.push(authorizers::decided(client).await);
+    }
     if is_there && args.pre {
         reached.push(server::streams(client).await);
     }

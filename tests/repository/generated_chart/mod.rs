@@ -99,11 +99,13 @@ fn chart_defaults_match_the_programs_defaults() {
     let (whole, limit) =
         (|name: &str| number(&operator[name]), |name: &str| number(&reads["limits"][name]));
     let word = |name: &str| operator["log"][name].as_str().expect("a word").to_owned();
+    let authorization = reads["authorization"].as_str().expect("a word").to_owned();
     let strategy = operator["listStrategy"].as_str().expect("a word").to_owned();
     let expected = [
         ("KUBEWARM_ADDRESS_CONNECTIONS", limit("addressConnections")),
         ("KUBEWARM_ADMIN_ADDR", format!("[::]:{}", whole("adminPort"))),
         ("KUBEWARM_API_ADDR", format!("[::]:{}", number(&reads["port"]))),
+        ("KUBEWARM_AUTHORIZATION", authorization),
         ("KUBEWARM_LIST_PAGE_SIZE", whole("listPageSize")),
         ("KUBEWARM_LIST_STRATEGY", strategy),
         ("KUBEWARM_LOG", word("filter")),

@@ -8,7 +8,9 @@ use super::{
     identity::ClientCertChain,
     network::network,
     review_queue::ReviewQueue,
+    token_expiry::time_to_expiry,
 };
+use jiff::Timestamp;
 use kubewarm_api::model::DecisionSource;
 use kubewarm_client::{AuthenticationResult, BearerCredentials, CallerInfo, ExpiringCache};
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -17,9 +19,9 @@ use tokio::{runtime::Handle, time::Instant};
 /// How long kubewarm caches the result of a TokenReview or access review, positive or negative. So
 /// a permission that you grant or revoke takes effect within this time.
 pub(super) const TTL: Duration = Duration::from_secs(10);
-/// The maximum number of cached TokenReviews.
-const MAX_CACHED: u64 = 1_024;
-
+/// The maximum age of the TokenReview of an open watch. The API server itself never authenticates
+/// an open watch again. The kubelet, which reviews tokens too, caches a TokenReview for 2 minutes.
+const MAX_AUTHENTICATION_AGE: Duration = Duration::from_mins(10);
 pub(super) struct Authenticator {
     reviews: Arc<dyn ReviewClient>,
     key: Arc<DigestKey>,
@@ -37,23 +39,42 @@ pub(super) struct Authenticator {
 pub struct AuthenticatedCaller {
     /// The authenticated user.
     pub user: Arc<CallerInfo>,
-    /// The time at which kubewarm sent the oldest TokenReview or access review that accepted the
-    /// caller. An open watch ends when the reviews that permit it are too old.
-    pub reviewed_at: Instant,
+    /// The time at which kubewarm sent the TokenReview, or verified the client certificate.
+    pub(crate) authenticated_at: Instant,
     /// The hash of the user's name, which identifies the user in the limits per user.
     pub(crate) name: CallerDigest,
     /// The caller's token. `None` if a client certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,
 }
 
+impl AuthenticatedCaller {
+    /// The time at which kubewarm authenticates the caller of an open watch again. For a token,
+    /// this is a random time from 8 to 10 minutes after the TokenReview, or the token's expiry if
+    /// that is earlier. A client certificate is always due, because kubewarm verifies it without
+    /// the API server.
+    pub(crate) fn reauthentication_due(&self, now: Timestamp) -> Instant {
+        let Some(credentials) = &self.credentials else { return self.authenticated_at };
+        let age = MAX_AUTHENTICATION_AGE.mul_f64(fastrand::f64().mul_add(0.2, 0.8));
+        let due = self.authenticated_at + age;
+        // `checked_add` fails for an expiry in centuries.
+        let expiry = time_to_expiry(&credentials.token, now)
+            .and_then(|left| Instant::now().checked_add(left));
+        expiry.map_or(due, |expiry| expiry.min(due))
+    }
+}
+
 impl Authenticator {
+    /// Creates an `Authenticator` without cached TokenReviews, for clients with this number of
+    /// `connections`.
     pub(super) fn new(
         reviews: Arc<dyn ReviewClient>,
         key: Arc<DigestKey>,
         runtime: Handle,
         queue: ReviewQueue<IpAddr>,
+        connections: usize,
     ) -> Self {
-        let users = ExpiringCache::new(MAX_CACHED, TTL);
+        // One connection usually carries one token.
+        let users = ExpiringCache::new(connections as u64, TTL);
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
 
@@ -96,20 +117,20 @@ impl Authenticator {
         }
         // As in the API server, a valid client certificate has priority over a token.
         let certified = credentials.chain.as_deref().and_then(ClientCertChain::authenticate);
-        let (identity, reviewed_at, presented) = match (certified, &credentials.token) {
+        let (identity, authenticated_at, presented) = match (certified, &credentials.token) {
             // kubewarm verifies certificates itself, without a TokenReview.
             (Some(identity), _) => (identity, Instant::now(), None),
             (None, Some(presented)) => {
-                let (identity, reviewed_at) =
+                let (identity, authenticated_at) =
                     self.review_token(presented, network(peer), by).await?;
-                (identity, reviewed_at, Some(Arc::clone(presented)))
+                (identity, authenticated_at, Some(Arc::clone(presented)))
             }
             (None, None) => return Err(CallerRejection::Unauthorized),
         };
         match identity {
             AuthenticationResult::Known(user) => {
                 let name = self.key.of_name(&user)?;
-                Ok(AuthenticatedCaller { user, reviewed_at, name, credentials: presented })
+                Ok(AuthenticatedCaller { user, authenticated_at, name, credentials: presented })
             }
             AuthenticationResult::Unknown => Err(CallerRejection::Unauthorized),
             AuthenticationResult::Refused { message } => {

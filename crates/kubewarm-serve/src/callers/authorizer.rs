@@ -1,18 +1,36 @@
+//! Authorizes callers by access reviews, and caches the decisions.
+
 use super::{
     CallerRejection, ReviewClient,
     authenticator::{AuthenticatedCaller, TTL},
     caller_digest::{CallerDigest, DigestKey},
     review_queue::ReviewQueue,
 };
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
+};
 use kubewarm_api::model::DecisionSource;
 use kubewarm_client::{AuthorizationResult, ExpiringCache};
 use std::sync::Arc;
 use tokio::{runtime::Handle, time::Instant};
 
-/// The maximum number of cached access reviews, about 300 bytes each. Kubernetes' webhook
-/// authorizer caches the same number.
-const MAX_CACHED: u64 = 8_192;
+/// The maximum number of cached access reviews for each permitted connection, about 300 bytes each.
+/// A client that caches three resources needs six: a list and a watch of each. With the default
+/// limit on connections, this is the size of the API server's own cache for webhook authorizers.
+const CACHED_PER_CONNECTION: usize = 8;
+
+/// Which access reviews kubewarm sends for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuthorizationMode {
+    /// One access review with everything that the API server's own authorizers see.
+    #[default]
+    Reviews,
+    /// First an access review without the user's `extra`, the object's name and the selectors.
+    /// Requests of all pods of a ServiceAccount share it. Only if it is denied, an access review
+    /// with everything follows. This is right only if no authorizer of the API server decides by
+    /// what is left out.
+    SharedReviews,
+}
 
 pub(super) struct Authorizer {
     reviews: Arc<dyn ReviewClient>,
@@ -20,50 +38,27 @@ pub(super) struct Authorizer {
     runtime: Handle,
     verdicts: ExpiringCache<CallerDigest, AuthorizationResult, CallerRejection>,
     queue: ReviewQueue<CallerDigest>,
-    /// Whether [`Self::authorize_request`] first sends an access review for all names when the
-    /// request is a `get` of one object. One decision then covers the gets of all objects.
-    pub(super) can_review_all_names: bool,
+    pub(super) mode: AuthorizationMode,
 }
 
 impl Authorizer {
+    /// Creates an `Authorizer` without cached decisions, for clients with this number of
+    /// `connections`.
     pub(super) fn new(
         reviews: Arc<dyn ReviewClient>,
         key: Arc<DigestKey>,
         runtime: Handle,
         queue: ReviewQueue<CallerDigest>,
+        connections: usize,
     ) -> Self {
-        let verdicts = ExpiringCache::new(MAX_CACHED, TTL);
-        Self { reviews, key, runtime, verdicts, queue, can_review_all_names: false }
+        let capacity = connections.saturating_mul(CACHED_PER_CONNECTION);
+        let verdicts = ExpiringCache::new(capacity as u64, TTL);
+        Self { reviews, key, runtime, verdicts, queue, mode: AuthorizationMode::default() }
     }
 
-    /// Authorizes a request for `access`, like [`Self::authorize`]. With `can_review_all_names`, an
-    /// access to all names also authorizes a `get` of one name.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Self::authorize`].
-    pub(super) async fn authorize_request(
-        &self,
-        caller: &AuthenticatedCaller,
-        access: &SelfSubjectAccessReviewSpec,
-        by: &mut DecisionSource,
-    ) -> Result<Instant, CallerRejection> {
-        let all_names = if self.can_review_all_names { get_of_all_names(access) } else { None };
-        if let Some(all_names) = all_names {
-            match self.authorize(caller, &all_names, by).await {
-                // The API server denied the access to all names, but can permit the access to this
-                // name.
-                Err(CallerRejection::Forbidden { .. }) => {}
-                decided => return decided,
-            }
-        }
-        self.authorize(caller, access, by).await
-    }
-
-    /// Authorizes `access` for `caller` with an access review. Sets `by`, the source of the
-    /// decision for the metrics, to `ApiServer` if the cache has no decision. Returns the time at
-    /// which kubewarm sent the access review, or [`AuthenticatedCaller::reviewed_at`] if that time
-    /// is earlier.
+    /// Authorizes `access` for `caller`. Sets `by`, the source of the decision for the metrics, to
+    /// `ApiServer` if the cache has no decision. Returns the time at which kubewarm sent the access
+    /// review.
     ///
     /// # Errors
     ///
@@ -74,7 +69,27 @@ impl Authorizer {
         access: &SelfSubjectAccessReviewSpec,
         by: &mut DecisionSource,
     ) -> Result<Instant, CallerRejection> {
-        let spec = caller.user.review(access);
+        let exact = caller.user.review(access);
+        if self.mode == AuthorizationMode::SharedReviews {
+            let shared = shared_review(&exact);
+            if shared != exact {
+                match self.review(caller, shared, by).await {
+                    // An RBAC rule can permit single names.
+                    Err(CallerRejection::Forbidden { .. }) => {}
+                    decided => return decided,
+                }
+            }
+        }
+        self.review(caller, exact, by).await
+    }
+
+    /// Returns the time of the access review `spec` if the API server allows it.
+    async fn review(
+        &self,
+        caller: &AuthenticatedCaller,
+        spec: SubjectAccessReviewSpec,
+        by: &mut DecisionSource,
+    ) -> Result<Instant, CallerRejection> {
         let has_callers_token = self.reviews.sends_callers_token();
         let presented = caller.credentials.as_ref().filter(|_| has_callers_token);
         let key = self.key.of_access(presented.map(AsRef::as_ref), &spec)?;
@@ -95,7 +110,7 @@ impl Authorizer {
             self.verdicts.get_or_fetch(&self.runtime, key, None, review).await?
         };
         match entry.value {
-            AuthorizationResult::Allowed => Ok(entry.requested_at.min(caller.reviewed_at)),
+            AuthorizationResult::Allowed => Ok(entry.requested_at),
             AuthorizationResult::Denied { reason } => {
                 Err(CallerRejection::Forbidden { user: caller.user.name.clone(), reason })
             }
@@ -103,13 +118,12 @@ impl Authorizer {
     }
 }
 
-/// Returns the access review for the `get` of all names, if `access` is the `get` of one name. In
-/// an access review, an absent name means all names.
-fn get_of_all_names(access: &SelfSubjectAccessReviewSpec) -> Option<SelfSubjectAccessReviewSpec> {
-    let attributes = access.resource_attributes.as_ref()?;
-    if attributes.verb.as_deref() != Some("get") || attributes.name.is_none() {
-        return None;
-    }
-    let all = ResourceAttributes { name: None, ..attributes.clone() };
-    Some(SelfSubjectAccessReviewSpec { resource_attributes: Some(all), ..access.clone() })
+/// The review of the same access without the user's `extra`, the object's name and the selectors.
+/// In an access review, an absent name means all names.
+pub(super) fn shared_review(exact: &SubjectAccessReviewSpec) -> SubjectAccessReviewSpec {
+    let resource_attributes = exact.resource_attributes.clone().map(|attributes| {
+        let (name, field_selector, label_selector) = (None, None, None);
+        ResourceAttributes { name, field_selector, label_selector, ..attributes }
+    });
+    SubjectAccessReviewSpec { resource_attributes, extra: None, ..exact.clone() }
 }

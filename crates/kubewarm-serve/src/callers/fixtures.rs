@@ -164,9 +164,17 @@ impl ReviewClient for FakeReviews {
 /// A `CallerGate` with the read API's default limits, and the function that scripts the results of
 /// its TokenReviews and access reviews. A test can replace this function at any time.
 pub(crate) fn changing(say: FakeReviewFn) -> (CallerGate, Arc<Mutex<FakeReviewFn>>) {
+    let (callers, say, _) = changing_counted(say);
+    (callers, say)
+}
+
+/// As [`changing`], also with the numbers of reviews.
+pub(crate) fn changing_counted(
+    say: FakeReviewFn,
+) -> (CallerGate, Arc<Mutex<FakeReviewFn>>, FakeReviewCounts) {
     let fake = FakeReviews::new(say);
-    let say = Arc::clone(&fake.say);
-    (of(fake, &ListenerLimits::for_reads(ReaderLimits::default())), say)
+    let (say, count) = (Arc::clone(&fake.say), fake.count.clone());
+    (of(fake, &ListenerLimits::for_reads(ReaderLimits::default())), say, count)
 }
 
 pub(super) fn of(fake: FakeReviews, limits: &ListenerLimits) -> CallerGate {

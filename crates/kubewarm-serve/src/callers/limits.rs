@@ -5,11 +5,15 @@ use super::CallerRejection;
 use kubewarm_client::{KeyedAcquireError, SemaphoreUsage};
 use std::{num::NonZeroUsize, thread, time::Duration};
 
+/// How long a request waits for its turn. The API server's priority levels let a request wait for
+/// the same time: a quarter of its default request timeout.
+const MAX_WAIT: Duration = Duration::from_secs(15);
+
 /// The limits for clients of kubewarm's read API, as the operator's command-line flags set them.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderLimits {
     /// The maximum number of concurrent requests, not counting watches. The default is 400, as in
-    /// the API server.
+    /// the API server. Further requests wait.
     pub requests: NonZeroUsize,
     /// The maximum number of concurrent watches.
     pub watches: NonZeroUsize,
@@ -28,25 +32,21 @@ pub struct ReaderLimits {
 }
 
 /// The limits for all callers of one listener (the read API or the admin server). A limit per user
-/// is a part of the total limit. A limit per client address is a quarter of the total limit.
+/// is a part of the total limit.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerLimits {
     /// What callers read from this listener, such as `objects` or `metrics`. Log messages contain
     /// this text.
     pub reads: &'static str,
-    /// The maximum number of concurrent TokenReviews. One client address can have a quarter of
-    /// these reviews.
+    /// The maximum number of concurrent TokenReviews. One client address can have `user_quota`
+    /// percent of these reviews.
     pub token_reviews: usize,
-    /// The maximum number of concurrent access reviews. One user can have a quarter of these
-    /// reviews.
+    /// The maximum number of concurrent access reviews. One user can have `user_quota` percent of
+    /// these reviews.
     pub access_reviews: usize,
-    /// The maximum number of TokenReviews that wait, and also the maximum number of access reviews
-    /// that wait. One address or user can have half of these reviews, because a controller sends
-    /// many requests at once when it starts.
-    pub waiting_reviews: usize,
-    /// How long a TokenReview or access review waits for its turn before kubewarm rejects the
-    /// client's request.
-    pub max_review_wait: Duration,
+    /// How long a request, TokenReview or access review waits for its turn before kubewarm rejects
+    /// the client's request. As many of each can wait as clients can have connections.
+    pub max_wait: Duration,
     /// The maximum number of concurrent requests that kubewarm forwards to the API server,
     /// including watches and upgraded connections (such as `exec`). One user can have `user_quota`
     /// percent of these requests. Each forwarded request uses a connection to the API server and
@@ -189,8 +189,7 @@ impl ListenerLimits {
             reads: "objects",
             token_reviews: 32,
             access_reviews: 64,
-            waiting_reviews: 200,
-            max_review_wait: Duration::from_secs(3),
+            max_wait: MAX_WAIT,
             forwarded: 1_024,
             large_responses: 2 * thread::available_parallelism().map_or(1, NonZeroUsize::get),
             readers,
@@ -206,8 +205,7 @@ impl ListenerLimits {
             reads: "metrics",
             token_reviews: 16,
             access_reviews: 16,
-            waiting_reviews: 256,
-            max_review_wait: Duration::ZERO,
+            max_wait: Duration::ZERO,
             forwarded: 0,
             large_responses: 1,
             readers: ReaderLimits { requests: whole(256), ..ReaderLimits::default() },

@@ -6,9 +6,9 @@
 //! of a TokenReview. Comments in this crate mean both by "TokenReview".
 //!
 //! Each request needs an authenticated caller and then an access review. kubewarm caches
-//! TokenReviews and access reviews separately. By default, a cached access review for all object
-//! names does not apply to a request for one name, see [`CallerGate::with_all_names_reviews`].
-//! Every user needs an access review, even a member of `system:masters`.
+//! TokenReviews and access reviews separately. By default, a cached access review answers only
+//! equal requests of the same user; [`AuthorizationMode`] has the alternative. Every user needs an
+//! access review, even a member of `system:masters`.
 //!
 //! A forwarded write needs no TokenReview and no access review, because the API server itself
 //! authenticates and authorizes the write.
@@ -24,11 +24,15 @@ mod forwarded_tokens;
 mod identity;
 mod limits;
 mod network;
+mod retry_pace;
 mod review_client;
 mod review_queue;
+mod token_expiry;
+mod waiting_line;
 
 pub use self::{
     authenticator::AuthenticatedCaller,
+    authorizer::AuthorizationMode,
     caller_digest::CallerDigest,
     credentials::{CallerCredentials, CredentialsError},
     forwarded_tokens::ForwardedCaller,
@@ -45,7 +49,8 @@ pub(crate) use self::{
 
 use self::{
     authenticator::Authenticator, authorizer::Authorizer, caller_digest::DigestKey,
-    forwarded_tokens::ForwardedTokens, limits::quarter, review_queue::ReviewQueue,
+    forwarded_tokens::ForwardedTokens, limits::quarter, retry_pace::RetryPace,
+    review_queue::ReviewQueue, waiting_line::WaitingLine,
 };
 use crate::ServeError;
 use http::StatusCode;
@@ -102,18 +107,44 @@ pub enum CallerRejection {
     Undecided(RequestFault),
 }
 
+/// Whether a request opens a watch. An open watch counts against the limits on watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// A get, a list or another request that ends with its response.
+    Read,
+    /// A watch.
+    Watch,
+}
+
+/// A request that a [`CallerGate`] has authenticated and authorized.
+#[derive(Debug)]
+#[must_use = "the request stops counting against the limits when its permits are dropped"]
+pub struct AdmittedRequest {
+    /// The authenticated user.
+    pub caller: AuthenticatedCaller,
+    /// The request counts against the limits on requests until this permit is dropped. So keep the
+    /// permit until the response is written.
+    pub permit: KeyedPermit,
+    /// The watch counts against the limits on watches until this permit is dropped. `None` if the
+    /// request opens no watch.
+    pub watch: Option<KeyedPermit>,
+    /// The time at which kubewarm sent the access review that permits the request.
+    pub authorized_at: Instant,
+}
+
 /// Authenticates and authorizes callers. Limits their requests, watches, connections and unwritten
 /// response bytes.
 pub struct CallerGate {
     authenticator: Authenticator,
     forwarded_tokens: ForwardedTokens,
     authorizer: Authorizer,
-    requests: KeyedSemaphore<CallerDigest>,
+    requests: WaitingLine<CallerDigest>,
     watches: KeyedSemaphore<CallerDigest>,
     connections: KeyedSemaphore<CallerDigest>,
     forwarded: KeyedSemaphore<CallerDigest>,
     large: KeyedSemaphore<CallerDigest>,
     unwritten: KeyedSemaphore<CallerDigest>,
+    retry_pace: RetryPace,
     observer: DecisionObserver,
 }
 
@@ -132,99 +163,125 @@ impl CallerGate {
         observer: DecisionObserver,
     ) -> Result<Self, ServeError> {
         let key = Arc::new(DigestKey::generate()?);
-        let is_failing = Arc::default();
-        let token_reviews = ReviewQueue::new(limits.token_reviews, limits, Arc::clone(&is_failing));
-        let unverified = ReviewQueue::new(limits.token_reviews, limits, Arc::clone(&is_failing));
-        let access_reviews = ReviewQueue::new(limits.access_reviews, limits, is_failing);
         let readers = &limits.readers;
+        let (connections, by_address) =
+            (readers.connections.get(), readers.address_connections.get());
         let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.user_limit(limit));
+        let is_failing = Arc::default();
+        let reviews_in = (ReadLimit::Reviews, ReadLimit::UserReviews);
+        let new_token_queue = || {
+            let slots = limits.token_reviews;
+            let slots = KeyedSemaphore::new(slots, readers.user_limit(slots));
+            let waiting = KeyedSemaphore::new(connections, by_address);
+            let line = WaitingLine::new(slots, waiting, limits.max_wait, reviews_in);
+            ReviewQueue::new(line, limits.reads, Arc::clone(&is_failing))
+        };
+        let access_reviews = ReviewQueue::new(
+            WaitingLine::new(
+                by_user(limits.access_reviews),
+                by_user(connections),
+                limits.max_wait,
+                reviews_in,
+            ),
+            limits.reads,
+            Arc::clone(&is_failing),
+        );
         let authenticator = Authenticator::new(
             Arc::clone(&reviews),
             Arc::clone(&key),
             runtime.clone(),
-            token_reviews,
+            new_token_queue(),
+            connections,
         );
         Ok(Self {
-            forwarded_tokens: authenticator.new_forwarded_tokens(unverified),
+            forwarded_tokens: authenticator.new_forwarded_tokens(new_token_queue()),
             authenticator,
-            authorizer: Authorizer::new(reviews, key, runtime, access_reviews),
-            requests: by_user(readers.requests.get()),
+            authorizer: Authorizer::new(reviews, key, runtime, access_reviews, connections),
+            requests: WaitingLine::new(
+                by_user(readers.requests.get()),
+                by_user(connections),
+                limits.max_wait,
+                (ReadLimit::Requests, ReadLimit::UserRequests),
+            ),
             watches: by_user(readers.watches.get()),
-            connections: by_user(readers.connections.get()),
+            connections: by_user(connections),
             forwarded: by_user(limits.forwarded),
             large: KeyedSemaphore::new(limits.large_responses, quarter(limits.large_responses)),
             unwritten: by_user(readers.unwritten_bytes / UNWRITTEN_UNIT),
+            retry_pace: RetryPace::new(Instant::now()),
             observer,
         })
     }
 
-    /// Makes [`Self::admit`] send the access review of a `get` first without the object's name. If
-    /// this review permits all names, no review with the name follows, so gets of many objects
-    /// share one review. Use this only if no authorizer of the API server denies single names.
-    pub fn with_all_names_reviews(mut self) -> Self {
-        self.authorizer.can_review_all_names = true;
+    /// Authorizes requests by `mode`.
+    pub fn with_authorization(mut self, mode: AuthorizationMode) -> Self {
+        self.authorizer.mode = mode;
         self
     }
 
     /// Authenticates the caller with `credentials` at the address `peer`, and authorizes `access`.
-    /// The request counts against the limits on requests until the returned permit is dropped. So
-    /// keep the permit until the response is written.
+    /// If too many requests are in progress, the request first waits for its turn.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection`] if the caller is rejected, or the API server returns no decision.
+    /// [`CallerRejection`] if the caller is rejected, the API server returns no decision, or the
+    /// request does not get its turn in time. All users together, or one user, can have too many
+    /// watches.
     ///
     /// # Cost
     ///
     /// A TokenReview and then an access review at the API server, if neither result is cached. With
-    /// [`Self::with_all_names_reviews`], a second access review can follow. Concurrent equal
-    /// reviews share one request to the API server.
+    /// [`AuthorizationMode::SharedReviews`], a second access review can follow. Concurrent equal
+    /// reviews share one request to the API server. A watch above the limits needs no access
+    /// review.
     pub async fn admit(
         &self,
         credentials: &CallerCredentials,
         access: &SelfSubjectAccessReviewSpec,
         peer: IpAddr,
-    ) -> Result<(AuthenticatedCaller, KeyedPermit), CallerRejection> {
+        kind: RequestKind,
+    ) -> Result<AdmittedRequest, CallerRejection> {
         self.observe_decision(async |by| {
             let caller = self.authenticator.authenticate(credentials, peer, by).await?;
-            let permit = self.requests.acquire_now(&caller.name);
-            let permit = permit.map_err(|exhausted| {
-                ReadLimit::rejection(exhausted, ReadLimit::Requests, ReadLimit::UserRequests)
-            })?;
-            let asked = self.authorizer.authorize_request(&caller, access, by).await?;
-            Ok((AuthenticatedCaller { reviewed_at: asked, ..caller }, permit))
+            // A client repeats a watch that kubewarm refuses, so a refusal must cost the API server
+            // no access review.
+            let watch = match kind {
+                RequestKind::Read => None,
+                RequestKind::Watch => Some(self.acquire_watch(&caller)?),
+            };
+            let permit = self.requests.acquire(caller.name).await?;
+            let authorized_at = self.authorizer.authorize(&caller, access, by).await?;
+            Ok(AdmittedRequest { caller, permit, watch, authorized_at })
         })
         .await
     }
 
-    /// Authenticates and authorizes the caller of an open watch again. The call does not count
-    /// against the limits on requests. Returns the time at which kubewarm sent the older of two
-    /// reviews, the TokenReview and the access review.
+    /// Authenticates the caller of an open watch again. The call does not count against the limits
+    /// on requests.
     ///
     /// # Errors
     ///
-    /// The errors of [`CallerGate::admit`].
-    pub async fn recheck(
+    /// [`CallerRejection`] if the credentials are not accepted, or the API server returns no
+    /// decision.
+    pub async fn authenticate(
         &self,
         credentials: &CallerCredentials,
-        access: &SelfSubjectAccessReviewSpec,
         peer: IpAddr,
-    ) -> Result<Instant, CallerRejection> {
+    ) -> Result<AuthenticatedCaller, CallerRejection> {
         self.observe_decision(async |by| {
-            let caller = self.authenticator.authenticate(credentials, peer, by).await?;
-            self.authorizer.authorize(&caller, access, by).await
+            self.authenticator.authenticate(credentials, peer, by).await
         })
         .await
     }
 
-    /// Authorizes a further `access` that a request of an authenticated caller needs. Returns the
-    /// time at which kubewarm sent the oldest of the TokenReview and the access reviews for this
-    /// request.
+    /// Authorizes a further `access` that a request or an open watch of an authenticated caller
+    /// needs. Returns the time at which kubewarm sent the access review. The call does not count
+    /// against the limits on requests.
     ///
     /// # Errors
     ///
-    /// The errors of [`CallerGate::admit`].
-    pub async fn review_also(
+    /// [`CallerRejection`] if the access is denied, or the API server returns no decision.
+    pub async fn authorize(
         &self,
         caller: &AuthenticatedCaller,
         access: &SelfSubjectAccessReviewSpec,
@@ -296,20 +353,21 @@ impl CallerGate {
         UserPermits { permits: self.unwritten.clone(), user }
     }
 
-    /// Counts a watch against the limits on watches until the returned permit is dropped. An open
-    /// watch counts against these limits instead of the limits on requests. `caller` is a result of
-    /// [`CallerGate::admit`].
+    /// Counts a watch against the limits on watches until the returned permit is dropped.
     ///
     /// # Errors
     ///
     /// [`CallerRejection::Limited`] if all users together, or this user, have too many watches.
-    pub fn acquire_watch(
-        &self,
-        caller: &AuthenticatedCaller,
-    ) -> Result<KeyedPermit, CallerRejection> {
+    fn acquire_watch(&self, caller: &AuthenticatedCaller) -> Result<KeyedPermit, CallerRejection> {
         self.watches.acquire_now(&caller.name).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, ReadLimit::Watches, ReadLimit::UserWatches)
         })
+    }
+
+    /// Counts a request that kubewarm refuses only for now. Returns after how many seconds the
+    /// client should retry: from 1 to 30, more if kubewarm has refused many requests recently.
+    pub fn record_refusal(&self) -> u64 {
+        self.retry_pace.record_refusal(Instant::now())
     }
 
     /// The usage of each limit, except the limits on all connections and on client addresses.
@@ -323,13 +381,13 @@ impl CallerGate {
             in_use: connections.most_of_one,
             size: connections.part,
         };
+        let forwarded = self.forwarded.usage();
         let others = [
-            (&self.requests, ReadLimit::Requests, ReadLimit::UserRequests),
-            (&self.watches, ReadLimit::Watches, ReadLimit::UserWatches),
-            (&self.forwarded, ReadLimit::ForwardedRequests, ReadLimit::UserForwardedRequests),
+            (self.requests.usage(), ReadLimit::Requests, ReadLimit::UserRequests),
+            (self.watches.usage(), ReadLimit::Watches, ReadLimit::UserWatches),
+            (forwarded, ReadLimit::ForwardedRequests, ReadLimit::UserForwardedRequests),
         ];
-        let others =
-            others.map(|(slots, of_all, of_user)| LimitUsage::of(slots.usage(), of_all, of_user));
+        let others = others.map(|(usage, of_all, of_user)| LimitUsage::of(usage, of_all, of_user));
         std::iter::once(connections).chain(others.into_iter().flatten()).collect()
     }
 

@@ -1,11 +1,8 @@
 //! Limits how many TokenReviews and access reviews kubewarm sends at once, and how many can wait.
 
-use super::{
-    CallerRejection,
-    limits::{ListenerLimits, ReadLimit, quarter},
-};
+use super::{CallerRejection, waiting_line::WaitingLine};
 use kubewarm_api::model::{FaultReason, RequestFault};
-use kubewarm_client::{KeyedPermit, KeyedSemaphore};
+use kubewarm_client::KeyedPermit;
 use std::{
     hash::Hash,
     sync::{
@@ -20,14 +17,12 @@ use tokio::time::timeout;
 /// a timeout of 10 s.
 pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The queue for TokenReviews, or the queue for access reviews. The queue has limits per key: a
-/// client address for TokenReviews, whose user is not known yet, and a user for access reviews.
-/// Clones share the limits.
+/// Sends TokenReviews, or access reviews, in turn. The limits per key are those of a client address
+/// for TokenReviews, whose user is not known yet, and of a user for access reviews. Clones share
+/// the limits.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewQueue<K> {
-    slots: KeyedSemaphore<K>,
-    waiting: KeyedSemaphore<K>,
-    queue: Duration,
+    line: WaitingLine<K>,
     /// What callers read from the listener, such as `objects` or `metrics`. Log messages contain
     /// this text.
     reads: &'static str,
@@ -37,29 +32,23 @@ pub(super) struct ReviewQueue<K> {
 }
 
 impl<K: Copy + Eq + Hash> ReviewQueue<K> {
-    /// Creates a queue that sends at most `slots` TokenReviews or access reviews at once. One
-    /// client address or user can have a quarter of these reviews, and half of the reviews that
-    /// wait.
-    pub(super) fn new(slots: usize, limits: &ListenerLimits, is_failing: Arc<AtomicBool>) -> Self {
-        Self {
-            slots: KeyedSemaphore::new(slots, quarter(slots)),
-            waiting: KeyedSemaphore::new(limits.waiting_reviews, limits.waiting_reviews / 2),
-            queue: limits.max_review_wait,
-            reads: limits.reads,
-            is_failing,
-        }
+    /// Creates a queue whose reviews wait in `line`. `reads` is what callers read from the
+    /// listener.
+    pub(super) fn new(
+        line: WaitingLine<K>,
+        reads: &'static str,
+        is_failing: Arc<AtomicBool>,
+    ) -> Self {
+        Self { line, reads, is_failing }
     }
 
     /// Counts a TokenReview or access review as waiting until the returned permit is dropped.
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if the address or user `key`, or all callers together, have too
-    /// many waiting reviews.
+    /// The errors of [`WaitingLine::enter`].
     pub(super) fn acquire_waiting(&self, key: K) -> Result<KeyedPermit, CallerRejection> {
-        self.waiting.acquire_now(&key).map_err(|exhausted| {
-            ReadLimit::rejection(exhausted, ReadLimit::Reviews, ReadLimit::UserReviews)
-        })
+        self.line.enter(key)
     }
 
     /// Waits until kubewarm can send a TokenReview or access review for the address or user `key`.
@@ -67,10 +56,9 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if the wait exceeds its time limit.
+    /// The errors of [`WaitingLine::wait`].
     pub(super) async fn acquire_slot(&self, key: K) -> Result<KeyedPermit, CallerRejection> {
-        let slot = self.slots.acquire_within(&key, self.queue).await;
-        slot.ok_or(CallerRejection::Limited(ReadLimit::Reviews))
+        self.line.wait(key).await
     }
 
     /// Waits for the result of `review`, a TokenReview or access review, for at most

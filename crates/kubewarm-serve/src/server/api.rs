@@ -4,16 +4,20 @@
 use super::{
     body::{BrokenUpstream, IncomingRequest, OutgoingResponse, RequestError},
     forward::{ForwardedRequest, RequestForwarder},
-    rejection::{no_credentials, refusal, refused_by},
+    rejection::{no_credentials, refused_by},
     response,
     route::{ParsedRequest, Route},
     unwritten_response::ResponsePermit,
-    watch_session::{WatchReview, WatchSession},
+    watch_review::{ReviewedWatch, WatchReview},
+    watch_session::WatchSession,
 };
 use crate::review;
 use crate::{
     ApplierRegistry, ForwardedReads, WatcherRegistry,
-    callers::{AuthenticatedCaller, CallerCredentials, CallerGate},
+    callers::{
+        AdmittedRequest, AuthenticatedCaller, CallerCredentials, CallerGate, CallerRejection,
+        RequestKind,
+    },
     metrics::{HandlerLabel, ReadMetrics, ResponseLabels, ResponseSource},
     reads::{ReadService, ReadSource},
 };
@@ -65,13 +69,6 @@ struct HandledRequest {
     handler: HandlerLabel,
     resource: Option<Resource>,
     answered: HandlerResult,
-}
-
-/// A request that has passed its access review.
-struct AdmittedRequest {
-    caller: AuthenticatedCaller,
-    /// The request counts against the limits on requests until this permit is dropped.
-    permit: KeyedPermit,
 }
 
 impl HandledRequest {
@@ -206,14 +203,19 @@ impl ReadApi {
         can_forward: bool,
     ) -> HandlerResult {
         let peer = request.connection.peer;
-        let first = match &target {
-            RequestTarget::Document(document, _) => review::path("get", &document.path()),
-            RequestTarget::Objects(objects) => reviewed(objects),
+        let (first, kind) = match &target {
+            RequestTarget::Document(document, _) => {
+                (review::path("get", &document.path()), RequestKind::Read)
+            }
+            RequestTarget::Objects(objects) if objects.watch.is_some() => {
+                (reviewed(objects), RequestKind::Watch)
+            }
+            RequestTarget::Objects(objects) => (reviewed(objects), RequestKind::Read),
         };
-        let admitted = self.callers.admit(credentials, &first, peer).await;
-        let (caller, permit) = admitted.map_err(|refused| {
-            self.metrics.count_refusal(&refused);
-            refused_by(refused, |user, reason| match &target {
+        let admitted = self.callers.admit(credentials, &first, peer, kind).await;
+        let mut admitted = admitted.map_err(|refused| {
+            let refused = self.count(refused);
+            refused_by(refused, &self.callers, |user, reason| match &target {
                 RequestTarget::Document(document, _) => {
                     StatusError::forbidden_path(user, &document.path(), reason)
                 }
@@ -222,41 +224,38 @@ impl ReadApi {
                 }
             })
         })?;
-        request.connection.accept(|| self.callers.acquire_connection(caller.name));
+        let limit_key = admitted.caller.name;
+        request.connection.accept(|| self.callers.acquire_connection(limit_key));
         let mut accesses = vec![first];
-        let mut allowed_at = caller.reviewed_at;
         if let Some(profile) = &profile {
             let access = profile_access(profile);
             let (labels, fields) = (LabelSelector::default(), FieldSelector::default());
             let review = review::resource(&access, &labels, &fields);
-            let may = self.callers.review_also(&caller, &review).await;
+            let may = self.callers.authorize(&admitted.caller, &review).await;
             let forbidden =
                 |user: &str, reason: Option<&str>| StatusError::forbidden(user, &access, reason);
-            allowed_at = may.map_err(|refused| {
-                self.metrics.count_refusal(&refused);
-                refused_by(refused, forbidden)
-            })?;
+            let authorized_at =
+                may.map_err(|refused| refused_by(self.count(refused), &self.callers, forbidden))?;
+            admitted.authorized_at = admitted.authorized_at.min(authorized_at);
             accesses.push(review);
         }
         match target {
             RequestTarget::Document(document, listing) => {
                 let profile = profile.as_ref();
                 let response = self.document(request, &document, listing, profile).await?;
-                response.body().keep(self.permit(&caller, permit));
+                response.body().keep(self.permit(&admitted.caller, admitted.permit));
                 Ok((ResponseSource::Hit, response))
             }
             RequestTarget::Objects(objects) => {
                 if let Some(watching) = &objects.watch {
-                    let callers = Arc::clone(&self.callers);
+                    let (callers, accesses) = (Arc::clone(&self.callers), accesses.into());
                     let credentials = credentials.clone();
-                    let review = WatchReview::new(callers, credentials, peer, accesses, allowed_at);
-                    let admitted = AdmittedRequest { caller, permit };
+                    let reviewed = ReviewedWatch { callers, credentials, peer, accesses };
                     let profile = profile.as_ref();
                     let response =
-                        self.watch(&objects, watching, profile, review, admitted).await?;
+                        self.watch(&objects, watching, profile, reviewed, admitted).await?;
                     return Ok((ResponseSource::Hit, response));
                 }
-                let admitted = AdmittedRequest { caller, permit };
                 self.objects(request, &objects, profile.as_ref(), admitted, can_forward).await
             }
         }
@@ -267,7 +266,7 @@ impl ReadApi {
         request: &IncomingRequest,
         objects: &ObjectRequest,
         profile: Option<&ProfileRef>,
-        AdmittedRequest { caller, permit }: AdmittedRequest,
+        AdmittedRequest { caller, permit, .. }: AdmittedRequest,
         can_forward: bool,
     ) -> HandlerResult {
         let answer = self.reads.read(objects, profile, &caller.name, can_forward).await?;
@@ -293,6 +292,11 @@ impl ReadApi {
         self.appliers.note_read(&self.callers, caller, informer, objects.namespace.as_deref());
     }
 
+    fn count(&self, refused: CallerRejection) -> CallerRejection {
+        self.metrics.count_refusal(&refused);
+        refused
+    }
+
     fn permit(&self, caller: &AuthenticatedCaller, permit: KeyedPermit) -> ResponsePermit {
         ResponsePermit::timely(permit, self.callers.unwritten_byte_permits(caller.name))
     }
@@ -302,13 +306,9 @@ impl ReadApi {
         objects: &ObjectRequest,
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
-        review: WatchReview,
-        AdmittedRequest { caller, permit: request }: AdmittedRequest,
+        reviewed: ReviewedWatch,
+        AdmittedRequest { caller, permit: request, watch: place, authorized_at }: AdmittedRequest,
     ) -> Result<OutgoingResponse, StatusError> {
-        let place = self.callers.acquire_watch(&caller).map_err(|refused| {
-            self.metrics.count_refusal(&refused);
-            refusal(refused)
-        })?;
         let feed = self.reads.watch(objects, watching, profile, &caller.name).await?;
         self.note_read(&caller, objects, feed.source());
         let user = &caller.user;
@@ -319,8 +319,15 @@ impl ReadApi {
         let counted = self.metrics.open_watch(&objects.resource);
         let permit =
             ResponsePermit::lasting(place, self.callers.unwritten_byte_permits(caller.name));
-        let (request, stop) = (Some(request), self.stop.clone());
-        let watch = WatchSession { feed, review, request, counted, _entry: entered, stop };
+        let watch = WatchSession {
+            feed,
+            review: WatchReview::new(reviewed, caller, authorized_at),
+            request: Some(request),
+            counted,
+            _entry: entered,
+            stop: self.stop.clone(),
+            stop_at: None,
+        };
         Ok(watch.response(&self.tag_key, permit))
     }
 

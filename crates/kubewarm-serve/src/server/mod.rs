@@ -13,6 +13,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 mod unwritten_response;
+mod watch_review;
 mod watch_session;
 
 pub use self::{

@@ -1,15 +1,18 @@
-use crate::callers::{CallerRejection, CredentialsError};
+use crate::callers::{CallerGate, CallerRejection, CredentialsError};
 use kubewarm_wire::StatusError;
 
 pub(super) fn refused_by(
     refused: CallerRejection,
+    callers: &CallerGate,
     forbidden: impl FnOnce(&str, Option<&str>) -> StatusError,
 ) -> StatusError {
-    let CallerRejection::Forbidden { user, reason } = &refused else { return refusal(refused) };
-    if user.is_empty() { refusal(refused) } else { forbidden(user, reason.as_deref()) }
+    let CallerRejection::Forbidden { user, reason } = &refused else {
+        return refusal(refused, callers);
+    };
+    if user.is_empty() { refusal(refused, callers) } else { forbidden(user, reason.as_deref()) }
 }
 
-pub(super) fn refusal(refused: CallerRejection) -> StatusError {
+pub(super) fn refusal(refused: CallerRejection, callers: &CallerGate) -> StatusError {
     match refused {
         CallerRejection::Unauthorized => StatusError::unauthorized(),
         CallerRejection::Forbidden { reason, .. } => {
@@ -19,11 +22,14 @@ pub(super) fn refusal(refused: CallerRejection) -> StatusError {
             "kubewarm answers no request with Impersonate-* headers; send it to the API server, run kubewarm with \
              --forward, or send a token of the account itself",
         ),
-        CallerRejection::Limited(limit) if limit.is_callers_own() => StatusError::user_limit(1),
-        CallerRejection::Limited(_) => StatusError::too_many_requests(1),
+        CallerRejection::Limited(limit) if limit.is_callers_own() => {
+            StatusError::user_limit(callers.record_refusal())
+        }
+        CallerRejection::Limited(_) => StatusError::too_many_requests(callers.record_refusal()),
         CallerRejection::Undecided(fault) => {
             tracing::debug!(%fault, "the caller could not be reviewed");
-            StatusError::unavailable("the API server did not review your permission; try again", 1)
+            let message = "the API server did not review your permission; try again";
+            StatusError::unavailable(message, callers.record_refusal())
         }
     }
 }

@@ -1,13 +1,12 @@
-//! The response to a watch. kubewarm repeats the watch's TokenReview and access reviews until the
-//! watch ends, so that a revoked permission ends the watch.
+//! The response to a watch.
 
 use super::{
     body::{OutgoingResponse, ResponseBody},
     response::{NOT_KEPT, headers, response, set_source_headers, watch_content_type},
     unwritten_response::ResponsePermit,
+    watch_review::{WatchPermission, WatchReview},
 };
 use crate::{
-    callers::{CallerCredentials, CallerGate, CallerRejection},
     metrics::{ClientWatchEnd, OpenClientWatch},
     reads::{ListEncodingError, WatchFeed},
     watcher_registry::WatcherEntry,
@@ -15,24 +14,18 @@ use crate::{
 use bytes::Bytes;
 use futures::stream;
 use http::StatusCode;
-use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_client::KeyedPermit;
-use std::{hash::RandomState, net::IpAddr, sync::Arc, time::Duration};
+use std::{hash::RandomState, sync::Arc, time::Duration};
 use tokio::{
     select,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
-/// The interval at which kubewarm repeats the TokenReview and the access reviews of an open watch.
-const REVIEW_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval until kubewarm repeats the TokenReview and the access reviews of an open watch if
-/// the API server did not decide in the previous ones.
-const RETRY_INTERVAL: Duration = Duration::from_secs(4);
-/// The maximum age of the last positive access review of an open watch, counted from the time at
-/// which kubewarm sent the review. At this age kubewarm ends the watch, even if the API server
-/// answers no reviews.
-const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
+/// When kubewarm stops, its watches end at random times within this time, so that their clients do
+/// not all reconnect to the other replicas at once. It is half of the time that the server gives
+/// responses in progress.
+const STOP_SPREAD: Duration = Duration::from_secs(5);
 
 /// A client's open watch, with its permit, its metrics and its entry in the list of open watches.
 pub(super) struct WatchSession {
@@ -44,21 +37,10 @@ pub(super) struct WatchSession {
     pub(super) request: Option<KeyedPermit>,
     pub(super) counted: OpenClientWatch,
     pub(super) _entry: Arc<WatcherEntry>,
-    /// When this token is cancelled, the watch ends.
+    /// When this token is cancelled, the watch ends within [`STOP_SPREAD`].
     pub(super) stop: CancellationToken,
-}
-
-/// The TokenReview and the access reviews that kubewarm repeats while a watch is open.
-pub(super) struct WatchReview {
-    callers: Arc<CallerGate>,
-    credentials: CallerCredentials,
-    accesses: Vec<SelfSubjectAccessReviewSpec>,
-    peer: IpAddr,
-    /// The time at which kubewarm sent the oldest of the TokenReview and the access reviews that
-    /// permit the watch.
-    allowed_at: Instant,
-    /// The time at which kubewarm repeats the TokenReview and the access reviews.
-    due: Instant,
+    /// The time at which the watch ends because kubewarm stops; `None` before.
+    pub(super) stop_at: Option<Instant>,
 }
 
 impl WatchSession {
@@ -85,23 +67,25 @@ impl WatchSession {
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // A slow client can delay this call for long, so kubewarm checks the age of the last
-            // access review before each chunk of events.
-            if !self.review.is_allowed().await {
-                self.counted.set_end(ClientWatchEnd::Rejected);
-                return None;
-            }
             if !self.feed.is_beginning() {
                 drop(self.request.take());
             }
+            // A slow client can delay this call for long, so kubewarm checks the permission before
+            // each chunk of events.
+            let permission = self.review.permission(Instant::now());
+            if permission == WatchPermission::Lost {
+                self.counted.set_end(ClientWatchEnd::Rejected);
+                return None;
+            }
             let piece = select! {
                 biased;
-                () = self.stop.cancelled() => {
+                () = stopped(&self.stop, &mut self.stop_at) => {
                     self.counted.set_end(ClientWatchEnd::Shutdown);
                     return None;
                 }
-                () = sleep_until(self.review.next()) => continue,
-                piece = self.feed.next() => piece,
+                () = self.review.changed() => continue,
+                // Without this permission, the client gets neither events nor bookmarks.
+                piece = self.feed.next(), if permission == WatchPermission::Confirmed => piece,
             };
             if let Some(end) = self.feed.ended() {
                 self.counted.set_end(end);
@@ -113,134 +97,37 @@ impl WatchSession {
     }
 }
 
-impl WatchReview {
-    /// Creates the repeated reviews of a watch that starts now. The caller has passed access
-    /// reviews for all `accesses`. kubewarm sent the oldest of these reviews at `allowed_at`.
-    pub(super) fn new(
-        callers: Arc<CallerGate>,
-        credentials: CallerCredentials,
-        peer: IpAddr,
-        accesses: Vec<SelfSubjectAccessReviewSpec>,
-        allowed_at: Instant,
-    ) -> Self {
-        // The first repetition is at a random time, so that kubewarm does not review all watches
-        // that started together at the same time.
-        let due = Instant::now() + REVIEW_INTERVAL.mul_f64(fastrand::f64());
-        Self { callers, credentials, accesses, peer, allowed_at, due }
-    }
-
-    /// The time at which the watch ends if no further access review permits it.
-    fn end(&self) -> Instant {
-        self.allowed_at + MAX_REVIEW_AGE
-    }
-
-    fn next(&self) -> Instant {
-        self.due.min(self.end())
-    }
-
-    /// Whether the watch can continue. Sends the TokenReview and the access reviews again if they
-    /// are due.
-    async fn is_allowed(&mut self) -> bool {
-        let now = Instant::now();
-        if now < self.due {
-            return now < self.end();
-        }
-        // A slow client can delay this call until `allowed_at` is more than `MAX_REVIEW_AGE` ago.
-        // kubewarm then still tries the reviews once, with the time limit `RETRY_INTERVAL`.
-        let until = if now < self.end() { self.end() } else { now + RETRY_INTERVAL };
-        match timeout_at(until, self.review_all()).await {
-            Ok(Ok(reviewed_at)) => {
-                self.allowed_at = reviewed_at;
-                self.due = Instant::now() + REVIEW_INTERVAL;
-            }
-            // If the API server has not decided, the last positive reviews stay valid until their
-            // age is `MAX_REVIEW_AGE`.
-            Ok(Err(CallerRejection::Limited(_) | CallerRejection::Undecided(_))) => {
-                self.due = Instant::now() + RETRY_INTERVAL;
-            }
-            Ok(Err(_)) | Err(_) => return false,
-        }
-        Instant::now() < self.end()
-    }
-
-    /// Repeats the TokenReview and all access reviews of the watch. Returns the time at which
-    /// kubewarm sent the oldest of these reviews.
-    async fn review_all(&self) -> Result<Instant, CallerRejection> {
-        let mut oldest = Instant::now();
-        for access in &self.accesses {
-            let reviewed_at = self.callers.recheck(&self.credentials, access, self.peer).await?;
-            oldest = oldest.min(reviewed_at);
-        }
-        Ok(oldest)
-    }
+/// Waits until `stop` is cancelled, and then until the random time `stop_at`, which this function
+/// sets. Cancel safe.
+async fn stopped(stop: &CancellationToken, stop_at: &mut Option<Instant>) {
+    stop.cancelled().await;
+    let until =
+        *stop_at.get_or_insert_with(|| Instant::now() + STOP_SPREAD.mul_f64(fastrand::f64()));
+    sleep_until(until).await;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::fixtures::{FakeReviewFn, ReviewAnswer, changing, pods};
-    use kubewarm_api::model::{FaultReason, RequestFault};
-    use std::net::Ipv4Addr;
 
-    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
-
-    fn credentials() -> CallerCredentials {
-        CallerCredentials::from_headers([("authorization", &b"Bearer t0k3n"[..])]).unwrap()
-    }
-
-    fn may(_: &str, _: &str) -> ReviewAnswer {
-        ReviewAnswer::Allowed("jane")
-    }
-
-    async fn begun(callers: &Arc<CallerGate>) -> WatchReview {
-        let (credentials, accesses) = (credentials(), vec![pods("watch", Some("web"))]);
-        let (caller, _) = callers.admit(&credentials, &accesses[0], PEER).await.unwrap();
-        WatchReview::new(Arc::clone(callers), credentials, PEER, accesses, caller.reviewed_at)
-    }
-
-    /// Repeats the reviews of a watch until the watch ends, or until the time `most` has passed.
-    /// Returns the time for which the watch was open.
-    async fn go_on(review: &mut WatchReview, most: Duration) -> Duration {
+    #[tokio::test(start_paused = true)]
+    async fn watches_end_at_different_times_when_kubewarm_stops() {
+        let stop = CancellationToken::new();
+        stop.cancel();
         let began = Instant::now();
-        while began.elapsed() < most && review.is_allowed().await {
-            sleep_until(review.next()).await;
+        let mut ends = Vec::new();
+        for _ in 0..20 {
+            let mut stop_at = None;
+            // A chunk of events interrupts the wait, and must not postpone the end.
+            let first = tokio::time::timeout(Duration::ZERO, stopped(&stop, &mut stop_at)).await;
+            let at = stop_at.unwrap();
+            if first.is_err() {
+                stopped(&stop, &mut stop_at).await;
+            }
+            assert_eq!(stop_at, Some(at));
+            ends.push(at - began);
         }
-        began.elapsed()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_revoked_caller_is_disconnected_within_20_seconds() {
-        for no in
-            [(|_, _| ReviewAnswer::Denied("jane")) as FakeReviewFn, |_, _| ReviewAnswer::Unknown]
-        {
-            let (callers, say) = changing(may);
-            let callers = Arc::new(callers);
-            let mut review = begun(&callers).await;
-            let hour = Duration::from_hours(1);
-            assert!(go_on(&mut review, hour).await >= hour);
-            *say.lock() = no;
-            let most = 2 * REVIEW_INTERVAL + Duration::from_secs(1);
-            assert!(go_on(&mut review, hour).await <= most);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_watch_ends_when_its_last_positive_review_is_30_seconds_old() {
-        let (callers, say) = changing(may);
-        let callers = Arc::new(callers);
-        let reviewed_at = Instant::now();
-        drop(begun(&callers).await);
-        // The second watch starts with cached results of a TokenReview and an access review from 9
-        // s ago.
-        sleep_until(reviewed_at + Duration::from_secs(9)).await;
-        let mut review = begun(&callers).await;
-        *say.lock() =
-            |_, _| ReviewAnswer::Nothing(RequestFault::new(FaultReason::Unreachable, "refused"));
-        go_on(&mut review, Duration::from_hours(1)).await;
-        let late = reviewed_at.elapsed().saturating_sub(MAX_REVIEW_AGE);
-        assert!(
-            reviewed_at.elapsed() >= MAX_REVIEW_AGE && late < Duration::from_millis(10),
-            "{late:?}"
-        );
+        let (first, last) = (*ends.iter().min().unwrap(), *ends.iter().max().unwrap());
+        assert!(last > first + Duration::from_secs(1), "{ends:?}");
     }
 }

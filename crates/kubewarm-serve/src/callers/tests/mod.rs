@@ -1,6 +1,6 @@
-mod all_names;
 mod forwarded;
 mod quotas;
+mod shared_reviews;
 
 use super::{
     fixtures::{
@@ -69,9 +69,11 @@ async fn each_rejection_has_its_reason() {
             Err(CallerRejection::Undecided(RequestFault::new(FaultReason::Unreachable, "refused"))),
         ),
     ] {
-        let result = callers.admit(&credentials(token, &[]), action, PEER).await;
-        let name =
-            result.as_ref().map(|(caller, _)| caller.user.name.as_str()).map_err(Clone::clone);
+        let result = callers.admit(&credentials(token, &[]), action, PEER, RequestKind::Read).await;
+        let name = result
+            .as_ref()
+            .map(|admitted| admitted.caller.user.name.as_str())
+            .map_err(Clone::clone);
         assert_eq!(name, expected, "{token}");
     }
 }
@@ -104,14 +106,17 @@ async fn each_decision_is_reported_with_its_source() {
             (DecisionSource::Cache, MetricOutcome::Rejected, Duration::ZERO),
         ),
     ] {
-        let _admitted = callers.admit(&credentials(token, more), action, PEER).await;
+        let _admitted =
+            callers.admit(&credentials(token, more), action, PEER, RequestKind::Read).await;
         assert_eq!(seen.lock().drain(..).collect::<Vec<_>>(), [expected], "{token}");
     }
     let (good, bad) = (credentials("good", &[]), credentials("bad", &[]));
-    assert!(callers.recheck(&good, &get, PEER).await.is_ok());
-    assert!(callers.recheck(&bad, &get, PEER).await.is_err());
+    let caller = callers.authenticate(&good, PEER).await.unwrap();
+    assert!(callers.authenticate(&bad, PEER).await.is_err());
+    assert!(callers.authorize(&caller, &get).await.is_ok());
     let outcomes: Vec<_> = seen.lock().drain(..).map(|(_, outcome, _)| outcome).collect();
-    assert_eq!(outcomes, [MetricOutcome::Success, MetricOutcome::Rejected]);
+    let expected = [MetricOutcome::Success, MetricOutcome::Rejected, MetricOutcome::Success];
+    assert_eq!(outcomes, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +125,7 @@ async fn a_revoked_right_or_token_ends_within_10_seconds() {
     let say = Arc::clone(&fake.say);
     let (callers, count) = reading(fake);
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
-    let admit = async || callers.admit(&good, &get, PEER).await;
+    let admit = async || callers.admit(&good, &get, PEER, RequestKind::Read).await;
     assert!(admit().await.is_ok());
     for (now, expected) in [
         ((|_, _| ReviewAnswer::Unknown) as FakeReviewFn, CallerRejection::Unauthorized),
@@ -152,7 +157,7 @@ async fn a_decision_about_all_names_never_answers_a_named_get() {
         (action("get", Some("db")), 4),
         (action("get", Some("web")), 4),
     ] {
-        assert!(callers.admit(&good, &action, PEER).await.is_ok());
+        assert!(callers.admit(&good, &action, PEER, RequestKind::Read).await.is_ok());
         assert_eq!(counts(&count), (1, asked), "{action:?}");
     }
 }
@@ -162,9 +167,10 @@ async fn concurrent_equal_reviews_share_one_request_even_if_the_first_caller_lea
     let delay = Duration::from_secs(1);
     let (callers, count) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
-    let leaving = timeout(delay / 2, callers.admit(&good, &get, PEER));
+    let leaving = timeout(delay / 2, callers.admit(&good, &get, PEER, RequestKind::Read));
     assert!(leaving.await.is_err());
-    let results = join_all((0..99).map(|_| callers.admit(&good, &get, PEER))).await;
+    let results =
+        join_all((0..99).map(|_| callers.admit(&good, &get, PEER, RequestKind::Read))).await;
     assert!(results.iter().all(Result::is_ok));
     assert_eq!(counts(&count), (1, 1));
 }
@@ -174,14 +180,16 @@ async fn no_review_authorizes_a_request_with_impersonation_headers() {
     for has_callers_token in [false, true] {
         let (callers, count) = reading(FakeReviews { has_callers_token, ..FakeReviews::new(said) });
         let get = action("get", Some("web"));
-        assert!(callers.admit(&credentials("good", &[]), &get, PEER).await.is_ok());
+        assert!(
+            callers.admit(&credentials("good", &[]), &get, PEER, RequestKind::Read).await.is_ok()
+        );
         for name in
             ["impersonate-user", "impersonate-uid", "impersonate-extra-x", "impersonate-new"]
         {
             let acting = credentials("good", &[(name, "john")]);
-            let result = callers.admit(&acting, &get, PEER).await;
+            let result = callers.admit(&acting, &get, PEER, RequestKind::Read).await;
             assert_eq!(result.unwrap_err(), CallerRejection::Impersonation, "{name}");
-            let result = callers.recheck(&acting, &get, PEER).await;
+            let result = callers.authenticate(&acting, PEER).await;
             assert_eq!(result.unwrap_err(), CallerRejection::Impersonation, "{name}");
         }
         assert_eq!(counts(&count), (1, 1), "only the request without these headers is reviewed");
@@ -193,43 +201,19 @@ async fn an_unanswered_review_decides_nothing_and_is_not_cached() {
     let delay = Duration::from_hours(1);
     let (callers, _) = reading(FakeReviews { delay, ..FakeReviews::new(said) });
     let began = Instant::now();
-    let result = callers.admit(&credentials("good", &[]), &action("get", None), PEER).await;
+    let result = callers
+        .admit(&credentials("good", &[]), &action("get", None), PEER, RequestKind::Read)
+        .await;
     assert!(
         matches!(&result, Err(CallerRejection::Undecided(fault)) if fault.reason() == FaultReason::TimedOut)
     );
     assert!(began.elapsed() >= REVIEW_TIMEOUT, "{:?}", began.elapsed());
     let (callers, count) = reading(FakeReviews::new(said));
     for asked in [1, 2] {
-        let result = callers.admit(&credentials("lost", &[]), &action("get", None), PEER).await;
+        let result = callers
+            .admit(&credentials("lost", &[]), &action("get", None), PEER, RequestKind::Read)
+            .await;
         assert!(matches!(result, Err(CallerRejection::Undecided(_))));
         assert_eq!(counts(&count), (asked, 0));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_open_watch_is_reviewed_again_starting_with_authentication() {
-    let fake = FakeReviews::new(said);
-    let say = Arc::clone(&fake.say);
-    let (callers, _) = reading(fake);
-    let (good, get) = (credentials("good", &[]), action("get", Some("web")));
-    let recheck = async || callers.recheck(&good, &get, PEER).await;
-    let asked = Instant::now();
-    assert_eq!(recheck().await, Ok(asked));
-    for (now, expected) in [
-        ((|_, _| ReviewAnswer::Unknown) as FakeReviewFn, CallerRejection::Unauthorized),
-        (
-            (|_, _| ReviewAnswer::Denied("jane")) as FakeReviewFn,
-            CallerRejection::Forbidden { user: "jane".to_owned(), reason: None },
-        ),
-    ] {
-        *say.lock() = said;
-        advance(Duration::from_secs(10)).await;
-        let asked = Instant::now();
-        assert_eq!(recheck().await, Ok(asked));
-        advance(Duration::from_secs(9)).await;
-        assert_eq!(recheck().await, Ok(asked), "the cached decision is 9 s old");
-        *say.lock() = now;
-        advance(Duration::from_secs(1)).await;
-        assert_eq!(recheck().await, Err(expected));
     }
 }

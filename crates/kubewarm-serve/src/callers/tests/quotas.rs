@@ -10,7 +10,8 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     let (good, get) = (credentials("good", &[]), action("get", Some("web")));
     let leaves = async |token: &CallerCredentials, action: &SelfSubjectAccessReviewSpec| {
         // The timeout drops the call of `admit`, but the TokenReview in progress continues.
-        let outcome = timeout(delay / 1_000, callers.admit(token, action, PEER)).await;
+        let outcome =
+            timeout(delay / 1_000, callers.admit(token, action, PEER, RequestKind::Read)).await;
         outcome.ok().map(|result| result.map(drop))
     };
     let gone = |all: Vec<Option<Result<(), CallerRejection>>>| {
@@ -26,52 +27,55 @@ async fn an_abandoned_review_keeps_its_permit_until_the_answer() {
     for n in 0..150 {
         by_address.push(leaves(&credentials(&n.to_string(), &[]), &get).await);
     }
-    assert_eq!(gone(by_address), (100, 50), "100 reviews of one address wait");
+    assert_eq!(gone(by_address), (128, 22), "128 reviews of one address wait");
     sleep(20 * delay).await;
-    assert!(callers.admit(&good, &get, PEER).await.is_ok());
+    assert!(callers.admit(&good, &get, PEER, RequestKind::Read).await.is_ok());
     let mut by_user = Vec::new();
-    for n in 0..150 {
+    for n in 0..300 {
         by_user.push(leaves(&good, &action("get", Some(&n.to_string()))).await);
     }
-    assert_eq!(gone(by_user), (100, 50), "100 reviews of one user wait");
+    assert_eq!(gone(by_user), (256, 44), "256 reviews of one user wait");
     sleep(20 * delay).await;
-    let (caller, _permit) = callers.admit(&good, &get, PEER).await.unwrap();
+    let admitted = callers.admit(&good, &get, PEER, RequestKind::Read).await.unwrap();
+    let caller = &admitted.caller;
     let mut further = Vec::new();
-    for n in 0..150 {
+    for n in 0..300 {
         let get = action("get", Some(&format!("further-{n}")));
-        let outcome = timeout(delay / 1_000, callers.review_also(&caller, &get)).await;
+        let outcome = timeout(delay / 1_000, callers.authorize(caller, &get)).await;
         further.push(outcome.ok().map(|result| result.map(drop)));
     }
-    assert_eq!(gone(further), (100, 50), "100 further reviews of a request wait");
+    assert_eq!(gone(further), (256, 44), "256 further reviews of a request wait");
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail() {
-    let delay = Duration::from_secs(1);
+    let delay = Duration::from_secs(2);
     let say = |token: &str, _: &str| match token {
         "other" => ReviewAnswer::Allowed("john"),
         _ => ReviewAnswer::Allowed("jane"),
     };
     let (callers, count) = reading(FakeReviews { delay, ..FakeReviews::new(say) });
-    let tokens: Vec<_> = (0..100).map(|n| credentials(&n.to_string(), &[])).collect();
+    let tokens: Vec<_> = (0..200).map(|n| credentials(&n.to_string(), &[])).collect();
     let get = action("get", Some("web"));
-    let asking = tokens.iter().map(|token| callers.admit(token, &get, PEER));
+    let asking = tokens.iter().map(|token| callers.admit(token, &get, PEER, RequestKind::Read));
     let all = join_all(asking);
     let other = async {
         sleep(delay / 2).await;
         let began = Instant::now();
         let peer = Ipv4Addr::new(10, 0, 0, 8).into();
-        assert!(callers.admit(&credentials("other", &[]), &get, peer).await.is_ok());
+        assert!(
+            callers.admit(&credentials("other", &[]), &get, peer, RequestKind::Read).await.is_ok()
+        );
         began.elapsed()
     };
     let (results, waited) = tokio::join!(all, other);
     assert!(waited < 3 * delay, "{waited:?}");
     let busy =
         results.iter().filter(|result| matches!(result, Err(CallerRejection::Limited(_)))).count();
-    // Eight TokenReviews of this client address end each second. After 3 s, kubewarm rejects the
-    // requests whose TokenReviews still wait.
-    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 100 - busy);
-    assert!((60..80).contains(&busy), "{busy}");
+    // 128 requests of this client address wait. Eight of their TokenReviews end every two seconds.
+    // After 15 s, kubewarm rejects the requests whose TokenReviews still wait.
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 200 - busy);
+    assert!((130..150).contains(&busy), "{busy}");
     assert!(count.most.load(Ordering::Relaxed) <= 8 + 1 + 16);
 }
 
@@ -82,7 +86,7 @@ async fn one_user_has_few_access_reviews_at_once_from_all_addresses() {
     let good = credentials("good", &[]);
     let ask = async |n: u8| {
         let (get, peer) = (action("get", Some(&n.to_string())), Ipv4Addr::new(10, 0, 2, n));
-        callers.admit(&good, &get, peer.into()).await.map(drop)
+        callers.admit(&good, &get, peer.into(), RequestKind::Read).await.map(drop)
     };
     let results = join_all((0..60).map(ask)).await;
     assert!(results.iter().filter(|result| result.is_ok()).count() >= 48, "{results:?}");
@@ -105,7 +109,7 @@ async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
         let mut tries = 0;
         while began.elapsed() < most {
             let token = credentials(&format!("{n}-{tries}"), &[]);
-            assert!(callers.admit(&token, &get, peer).await.is_err());
+            assert!(callers.admit(&token, &get, peer, RequestKind::Read).await.is_err());
             tries += 1;
             sleep(delay).await;
         }
@@ -113,7 +117,7 @@ async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
     let reading = (0..40_u8).map(async |n| {
         sleep(most / 50 * u32::from(n + 1)).await;
         let token = credentials(&format!("new-{n}"), &[]);
-        callers.admit(&token, &get, [10, 0, 2, n].into()).await.map(drop)
+        callers.admit(&token, &get, [10, 0, 2, n].into(), RequestKind::Read).await.map(drop)
     });
     let (_, results) = tokio::join!(join_all(trying), join_all(reading));
     assert!(results.iter().all(Result::is_ok), "{results:?}");
@@ -127,24 +131,28 @@ async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
 async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
     let (callers, _) = reading(FakeReviews::new(known));
     let (reader, get) = (credentials("new", &[]), action("get", Some("web")));
-    assert!(callers.admit(&reader, &get, PEER).await.is_ok());
+    assert!(callers.admit(&reader, &get, PEER, RequestKind::Read).await.is_ok());
     advance(Duration::from_secs(10)).await;
     let mut rejections = Vec::new();
     for n in 0..20 {
-        rejections
-            .push(callers.admit(&credentials(&n.to_string(), &[]), &get, PEER).await.unwrap_err());
+        rejections.push(
+            callers
+                .admit(&credentials(&n.to_string(), &[]), &get, PEER, RequestKind::Read)
+                .await
+                .unwrap_err(),
+        );
     }
     assert_eq!(
         rejections[9..11],
         [CallerRejection::Unauthorized, CallerRejection::Limited(ReadLimit::FailedTokens)]
     );
-    assert!(callers.admit(&reader, &get, PEER).await.is_ok());
+    assert!(callers.admit(&reader, &get, PEER, RequestKind::Read).await.is_ok());
     let new = credentials("newer", &[]);
     assert_eq!(
-        callers.admit(&new, &get, PEER).await.unwrap_err(),
+        callers.admit(&new, &get, PEER, RequestKind::Read).await.unwrap_err(),
         CallerRejection::Limited(ReadLimit::FailedTokens)
     );
-    assert!(callers.admit(&new, &get, [10, 0, 0, 8].into()).await.is_ok());
+    assert!(callers.admit(&new, &get, [10, 0, 0, 8].into(), RequestKind::Read).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +163,8 @@ async fn one_user_writes_at_most_a_quarter_of_the_large_responses_at_once() {
     let (callers, _) = reading(FakeReviews::new(say));
     let get = action("get", Some("web"));
     let taken = async |token| {
-        let (caller, _) = callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+        let get = callers.admit(&credentials(token, &[]), &get, PEER, RequestKind::Read).await;
+        let caller = get.unwrap().caller;
         let (permits, mut all) = (callers.large_response_permits(&caller), Vec::new());
         while let Ok(permit) = timeout(Duration::from_secs(1), permits.acquire(1)).await {
             all.push(permit.unwrap());
@@ -204,9 +213,12 @@ async fn one_user_has_at_most_its_quota_of_requests_with_any_number_of_tokens() 
     let mut admissions = Vec::new();
     for n in 0..100 {
         let token = ["one", "two"][n % 2];
-        admissions.push(callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap());
+        admissions.push(
+            callers.admit(&credentials(token, &[]), &get, PEER, RequestKind::Read).await.unwrap(),
+        );
     }
-    let more = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await;
+    let more =
+        async |token| callers.admit(&credentials(token, &[]), &get, PEER, RequestKind::Read).await;
     assert_eq!(more("one").await.unwrap_err(), CallerRejection::Limited(ReadLimit::UserRequests));
     assert!(more("other").await.is_ok());
     admissions.pop();
@@ -218,26 +230,27 @@ async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota()
     let say = |token: &str, _: &str| {
         ReviewAnswer::Allowed(if token == "other" { "john" } else { "jane" })
     };
-    let (callers, _) = reading(FakeReviews::new(say));
-    let get = action("watch", None);
-    let admit = async |token| callers.admit(&credentials(token, &[]), &get, PEER).await.unwrap();
+    let (callers, count) = reading(FakeReviews::new(say));
+    let watch = action("watch", None);
+    let admit = async |token| {
+        callers.admit(&credentials(token, &[]), &watch, PEER, RequestKind::Watch).await
+    };
     let mut watches = Vec::new();
     for n in 0..1_024 {
-        let (caller, _) = admit(["one", "two"][n % 2]).await;
-        watches.push(callers.acquire_watch(&caller).unwrap());
+        // A watch that has sent its initial objects keeps only this permit.
+        watches.push(admit(["one", "two"][n % 2]).await.unwrap().watch);
     }
-    let ((jane, _), (john, _)) = (admit("one").await, admit("other").await);
-    assert_eq!(
-        callers.acquire_watch(&jane).unwrap_err(),
-        CallerRejection::Limited(ReadLimit::UserWatches)
-    );
+    let (_, access_reviews) = counts(&count);
+    let refused = admit("three").await.map(drop);
+    assert_eq!(refused, Err(CallerRejection::Limited(ReadLimit::UserWatches)));
+    assert_eq!(counts(&count).1, access_reviews, "a refused watch costs no access review");
     let usage = callers.usage();
     let in_use = |limit| {
         usage.iter().find(|entry| entry.limit == limit).map(|entry| (entry.in_use, entry.size))
     };
     assert_eq!(in_use(ReadLimit::Watches), Some((1_024, 4_096)));
     assert_eq!(in_use(ReadLimit::UserWatches), Some((1_024, 1_024)));
-    assert!(callers.acquire_watch(&john).is_ok());
+    assert!(admit("other").await.is_ok());
     watches.pop();
-    assert!(callers.acquire_watch(&jane).is_ok());
+    assert!(admit("three").await.is_ok());
 }

@@ -157,7 +157,7 @@ impl RequestForwarder {
         let admitted = callers.admit_forwarded(&sender.credentials(), peer, authentication).await;
         let (mut caller, permit) = admitted.map_err(|refused| {
             metrics.count_refusal(&refused);
-            refusal(refused)
+            refusal(refused, callers)
         })?;
         sent.user.clone_from(&caller.user);
         let limit_key = caller.limit_key;
