@@ -200,7 +200,7 @@ minimal Deployment POD/volumes/1 null
 read-api Deployment POD/containers/0/ports/1 {"name": "api", "containerPort": 6443}
 read-api Deployment ENV/KUBEWARM_API_ADDR "[::]:6443"
 read-api Deployment ENV/KUBEWARM_FORWARD "true"
-read-api Deployment ENV/KUBEWARM_REVIEW_ALL_NAMES "true"
+read-api Deployment ENV/KUBEWARM_AUTHORIZATION "shared-reviews"
 read-api Deployment ENV/KUBEWARM_SERVE_AGGREGATED_GROUPS "metrics.k8s.io"
 read-api Service/kubewarm /spec/ports/0/port 8443
 read-api Service/kubewarm /spec/type "LoadBalancer"
