@@ -44,6 +44,7 @@ mod rest;
 pub mod rounds;
 pub mod samples;
 pub mod scale;
+mod serving;
 pub mod subject;
 pub mod usage;
 pub mod warm;

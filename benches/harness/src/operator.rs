@@ -4,6 +4,7 @@ use crate::{
     call::{self, Content},
     exposition, load,
     programs::Programs,
+    serving,
     usage::Usage,
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use std::{
     fmt,
     fs::File,
-    net::TcpListener,
     path::Path,
     process::Stdio,
     time::{Duration, Instant},
@@ -26,7 +26,9 @@ use tokio::{
 
 /// The operator's namespace. Its profiles can name every other namespace.
 pub const NAMESPACE: &str = "kubewarm-system";
-const PROFILES: &str = "/apis/kubewarm.io/v1alpha1/namespaces/kubewarm-system/cacheprofiles";
+/// The path of the profiles in the operator's namespace.
+pub(crate) const PROFILES: &str =
+    "/apis/kubewarm.io/v1alpha1/namespaces/kubewarm-system/cacheprofiles";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// The interval between two readiness checks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -155,9 +157,7 @@ impl OperatorProcess {
         name: &str,
         more: &[&str],
     ) -> Result<Self> {
-        // This port is free now. Another process could take it, but the operator binds it within
-        // milliseconds.
-        let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let admin = serving::free_address()?;
         let log = programs.logs.join(format!("{name}.log"));
         let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let started = Instant::now();
@@ -206,6 +206,12 @@ impl OperatorProcess {
             sleep(LOOK_EVERY).await;
         }
         bail!("the operator was not ready within {patience:?}; see its log")
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// The operator's memory and processor time.
@@ -279,6 +285,15 @@ impl OperatorProcess {
         self.signal(Signal::TERM)?;
         tokio::time::timeout(PATIENCE, self.child.wait()).await??;
         Ok(())
+    }
+
+    /// Ends the operator with SIGKILL.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses.
+    pub async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {

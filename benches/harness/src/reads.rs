@@ -10,13 +10,14 @@ use crate::{
     programs::Programs,
     quantile::median,
     samples::Samples,
+    serving::{self, ReadApiCertificate},
     subject::Synced,
 };
 use anyhow::{Context, Result, ensure};
 use kubewarm_wire::{JSON, PROTOBUF};
 use serde_json::{Value, json};
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -390,27 +391,15 @@ impl MeasuredServer {
         token: &str,
         flags: &[&str],
     ) -> Result<Self> {
-        let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
-        let (authority, key) = (programs.logs.join("reads.crt"), programs.logs.join("reads.key"));
-        std::fs::write(&authority, pair.cert.pem())?;
-        std::fs::write(&key, pair.signing_key.serialize_pem())?;
-        // This port is free now. Another process could take it, but the operator binds it within
-        // milliseconds.
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
-        let address_text = address.to_string();
-        let mut more = vec![
-            "--api-addr",
-            &address_text,
-            "--tls-cert-file",
-            &certificate,
-            "--tls-private-key-file",
-            &key,
-        ];
-        more.extend(flags);
+        let certificate = ReadApiCertificate::create(&programs.logs, "reads")?;
+        let address = serving::free_address()?;
+        let serving = certificate.flags(address);
+        let more: Vec<_> =
+            serving.iter().map(String::as_str).chain(flags.iter().copied()).collect();
         let mut operator = OperatorProcess::start_with(programs, kubeconfig, "reads", &more)?;
         operator.ready_within(READY_WITHIN).await?;
         sleep(SETTLE).await;
+        let authority = certificate.authority().to_owned();
         let client = LoadClient::new(address, &authority, token)?;
         Ok(Self { operator, address, authority, client })
     }

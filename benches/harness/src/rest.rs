@@ -123,12 +123,7 @@ impl RestingServer<'_> {
     /// The lists that the API server has answered.
     async fn lists(&self, label: &str) -> Result<f64> {
         let text = call::get_text(self.cluster.client(), "/metrics").await?;
-        let lists: String = text
-            .lines()
-            .filter(|line| line.contains("verb=\"LIST\""))
-            .collect::<Vec<_>>()
-            .join("\n");
-        Ok(exposition::values(&lists, "apiserver_request_total", label).sum())
+        Ok(exposition::sum(&text, "apiserver_request_total", &["verb=\"LIST\"", label]))
     }
 
     /// Records the API server's processor time for one list of the metadata of all Events. kubewarm

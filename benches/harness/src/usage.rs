@@ -1,6 +1,7 @@
 //! A process' resident memory, its peak and its processor time.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 
 /// Kernel clock ticks a second in `/proc/PID/stat`. Linux fixes the value at 100 for user space on
@@ -64,6 +65,22 @@ impl Usage {
 pub fn reset_peak(pid: u32) -> Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5")
         .with_context(|| format!("cannot reset the peak memory of process {pid}"))
+}
+
+/// Raises the limit of open files to its maximum. Processes that start later inherit it. `flag` is
+/// the option that decides how many files are `needed`.
+///
+/// # Errors
+///
+/// If the maximum is too low.
+pub(crate) fn raise_file_limit(needed: u32, flag: &str) -> Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    ensure!(
+        maximum.is_none_or(|maximum| maximum >= u64::from(needed)),
+        "{needed} open files are needed: raise ulimit -H -n, or lower {flag}"
+    );
+    tracing::info!("open files {needed}: each connection is a socket at either end");
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
 }
 
 #[cfg(test)]

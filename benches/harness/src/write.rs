@@ -38,18 +38,32 @@ pub async fn updates(
     rate: u32,
     seconds: u32,
 ) -> Result<WriteResult> {
+    let mut rng = fastrand::Rng::with_seed(u64::from(rate));
+    updates_of(client, rate, seconds, |_| {
+        let (namespace, name) = corpus.name(rng.u32(..corpus.count));
+        format!("/api/v1/namespaces/{namespace}/pods/{name}?fieldManager=bench-writer")
+    })
+    .await
+}
+
+/// As [`updates`], of the objects with the paths `path(0)`, `path(1)` and so on.
+pub(crate) async fn updates_of(
+    client: &Client,
+    rate: u32,
+    seconds: u32,
+    mut path: impl FnMut(u32) -> String,
+) -> Result<WriteResult> {
     let slots = Arc::new(Semaphore::new(IN_FLIGHT));
     let mut tick = time::interval(Duration::from_secs(1) / rate.max(1));
     let mut under_way = JoinSet::new();
     let mut confirmed = 0;
-    let mut rng = fastrand::Rng::with_seed(u64::from(rate));
     let started = time::Instant::now();
-    for _ in 0..rate * seconds {
+    for number in 0..rate * seconds {
         tick.tick().await;
         let slot = Arc::clone(&slots).acquire_owned().await?;
-        let (client, index) = (client.clone(), rng.u32(..corpus.count));
+        let (client, path) = (client.clone(), path(number));
         under_way.spawn(async move {
-            let updated = update(&client, corpus, index).await;
+            let updated = update(&client, &path).await;
             drop(slot);
             updated
         });
@@ -65,10 +79,8 @@ pub async fn updates(
     Ok(WriteResult { updates: confirmed, seconds: started.elapsed().as_secs_f64() })
 }
 
-async fn update(client: &Client, corpus: Corpus, index: u32) -> Result<()> {
-    let (namespace, name) = corpus.name(index);
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}?fieldManager=bench-writer");
+async fn update(client: &Client, path: &str) -> Result<()> {
     let now = Timestamp::now().as_nanosecond().to_string();
     let body = json!({"metadata": {"annotations": {WRITTEN_AT: now}}});
-    call::write(client, Method::PATCH, &path, Content::MergePatch, serde_json::to_vec(&body)?).await
+    call::write(client, Method::PATCH, path, Content::MergePatch, serde_json::to_vec(&body)?).await
 }

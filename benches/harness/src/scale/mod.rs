@@ -15,11 +15,11 @@ use crate::{
     reads::{MeasuredServer, SETTLE, kubeconfig_of},
     report::{Origin, Part},
     samples::Samples,
+    usage,
     watchers::WatchClients,
     write::WriteResult,
 };
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::{process::Command, select, time};
@@ -75,7 +75,8 @@ pub struct ScaleLimits {
 /// The first step that failed. The samples until then are in `scale.json` next to the logs.
 pub async fn run(limits: &ScaleLimits, programs: &Programs) -> Result<()> {
     fs::create_dir_all(&programs.logs)?;
-    raise_file_limit(limits.max_watchers)?;
+    // Each watch is a socket in either process.
+    usage::raise_file_limit(limits.max_watchers.saturating_add(500), "--max-watchers")?;
     for (flag, value, reason) in FLAGS {
         tracing::info!("{flag} {value}: {reason}");
     }
@@ -197,16 +198,4 @@ impl ScaleStep {
         operator.end().await?;
         self.api.end().await
     }
-}
-
-/// Raises the limit of open files, which the operator inherits. Each watch is a socket in either
-/// process.
-fn raise_file_limit(watches: u32) -> Result<()> {
-    let (Rlimit { maximum, .. }, needed) = (getrlimit(Resource::Nofile), u64::from(watches) + 500);
-    ensure!(
-        maximum.is_none_or(|maximum| maximum >= needed),
-        "{watches} watches need {needed} open files: raise ulimit -H -n, or lower --max-watchers"
-    );
-    tracing::info!("open files {needed}: each watch is a socket here and in the operator");
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
 }
