@@ -13,7 +13,7 @@ use serde_json::json;
 
 /// The number of concurrent requests, each on its own HTTP/1.1 connection. On two cores, more
 /// connections do not make the server faster.
-const CONNECTIONS: usize = 32;
+pub(crate) const CONNECTIONS: usize = 32;
 
 /// Creates namespaces and pods. An existing pod is an error, because the figures need known
 /// objects.

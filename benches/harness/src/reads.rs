@@ -14,6 +14,7 @@ use crate::{
     subject::Synced,
 };
 use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
 use kubewarm_wire::{JSON, PROTOBUF};
 use serde_json::{Value, json};
 use std::{
@@ -198,6 +199,15 @@ impl<'a> Reading<'a> {
             served.end(self.cluster).await?;
         }
         Ok(())
+    }
+
+    /// New tokens of the reader.
+    pub(crate) async fn tokens(&self, count: u32) -> Result<Vec<String>> {
+        stream::iter(0..count)
+            .map(|_| self.cluster.token(operator::NAMESPACE, ACCOUNT))
+            .buffered(load::CONNECTIONS)
+            .try_collect()
+            .await
     }
 
     /// The API server's newest resource version of pods.

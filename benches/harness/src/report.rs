@@ -110,7 +110,7 @@ const NOTES: &str = "
   kubewarm with `--forward`. Each account wrote once at both servers before, and the TLS connection is open. Another
   ServiceAccount writes at both servers just before, so that neither is idle. In a round, each of 23 accounts writes
   once at each server. The figure is the difference of the two medians.
-- *Watches*: the same account opens 1,000 watches, each on its own connection, first at kubewarm
+- *Watches*: the same account opens 1,000 watches, each on its own connection and with its own token, first at kubewarm
   and then at the API server. Each watch receives 200 changes, which contain their time of writing. One thread of the bench reads all
   watches. An idle watch is measured before the first change.
 - *`Strict` reads*: configmaps in three namespaces. One write of a Lease precedes each read, or 100 Leases are written a

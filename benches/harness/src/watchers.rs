@@ -1,4 +1,6 @@
-//! A thousand watches of one kind: their memory, and the time until each receives a change.
+//! A thousand watches of one kind: their memory, and the time until each receives a change. Each
+//! watch has a token of its own, as in pods. kubewarm reviews each token and its access by itself,
+//! so watches with one token would hide that cost.
 
 use crate::{
     lag::{Lag, LagRecorder},
@@ -23,7 +25,7 @@ use tokio::{
 /// The number of watches, slightly below the limit for one user.
 const WATCHERS: u32 = 1_000;
 /// The number of watches from one address. The clients use several addresses of 127.0.0.0/8.
-const OF_ADDRESS: u32 = 500;
+const OF_ADDRESS: usize = 500;
 /// Changes a second, and their duration in seconds.
 const RATE: u32 = 20;
 const SECONDS: u32 = 10;
@@ -40,9 +42,10 @@ const PATIENCE: Duration = Duration::from_mins(1);
 ///
 /// About a minute a round.
 pub async fn measure(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
+    let tokens = reading.tokens(WATCHERS).await?;
     let updates = || write::updates(reading.cluster.client(), reading.corpus, RATE, SECONDS);
     let gather = async |client: &LoadClient| {
-        WatchClients::gather(client, &reading.newest_version().await?, WATCHERS).await
+        WatchClients::gather(client, &tokens, &reading.newest_version().await?).await
     };
     for _ in 0..rounds {
         let served = MeasuredServer::start(reading, ManagedFields::Kept, &[]).await?;
@@ -76,16 +79,22 @@ pub(crate) struct WatchClients {
 }
 
 impl WatchClients {
-    /// Opens `count` watches from the version `since`.
-    pub(crate) async fn gather(client: &LoadClient, since: &str, count: u32) -> Result<Self> {
+    /// Opens a watch from the version `since` with each of `tokens`.
+    pub(crate) async fn gather(
+        client: &LoadClient,
+        tokens: &[String],
+        since: &str,
+    ) -> Result<Self> {
         let path = format!("/api/v1/pods?watch=1&resourceVersion={since}&timeoutSeconds=600");
         let lag = Arc::new(LagRecorder::default());
         let (open, opened) = oneshot::channel();
         let (stay, left) = oneshot::channel();
-        let (client, recorder) = (client.clone(), Arc::clone(&lag));
+        let count = u32::try_from(tokens.len())?;
+        let clients: Vec<_> = tokens.iter().map(|token| client.with_token(token)).collect();
+        let recorder = Arc::clone(&lag);
         let listening = spawn_blocking(move || {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            LocalSet::new().block_on(&runtime, listen(&client, &path, count, recorder, open, left))
+            LocalSet::new().block_on(&runtime, listen(&clients, &path, recorder, open, left))
         });
         if opened.await.is_err() {
             listening.await??;
@@ -115,15 +124,14 @@ impl WatchClients {
 }
 
 async fn listen(
-    client: &LoadClient,
+    clients: &[LoadClient],
     path: &str,
-    count: u32,
     recorder: Arc<LagRecorder>,
     open: oneshot::Sender<()>,
     left: oneshot::Receiver<()>,
 ) -> Result<()> {
     let mut watches = JoinSet::new();
-    for number in 0..count {
+    for (number, client) in clients.iter().enumerate() {
         let host = u8::try_from(2 + number / OF_ADDRESS)?;
         let body = client.watch(path, Ipv4Addr::new(127, 0, 0, host)).await?;
         watches.spawn_local(follow(body, Arc::clone(&recorder)));

@@ -169,7 +169,9 @@ impl ScaleStep {
     async fn watches(&mut self, count: u32, to: &mut Samples) -> Result<()> {
         let before = self.served.operator.usage()?;
         let since = self.cluster.count().to_string();
-        let audience = WatchClients::gather(&self.served.client, &since, count).await?;
+        // One token, because this figure is about events and not about reviews.
+        let tokens = vec!["token".to_owned(); usize::try_from(count)?];
+        let audience = WatchClients::gather(&self.served.client, &tokens, &since).await?;
         time::sleep(SETTLE).await;
         let opened = self.served.operator.usage()?;
         to.push("watches.kib", (opened.rss_kib - before.rss_kib) / f64::from(count));
