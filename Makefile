@@ -120,6 +120,10 @@ bench-scale: ## Measure the growth with objects, watches and profiles; writes do
 	cargo build --release --locked -p kubewarm -p kubewarm-bench
 	target/release/kubewarm-bench scale $(BENCH_ARGS)
 
+outage: ## Measure an agent on each of N nodes, with and without kubewarm; writes docs/outage.md (OUTAGE_ARGS='--agents 300 --rounds 1')
+	@tests/prerequisites.sh cargo gcc go
+	benches/run.sh outage $(OUTAGE_ARGS)
+
 # Checked before the lints, which take minutes.
 has-go:
 	@tests/prerequisites.sh cargo gcc go
@@ -127,4 +131,4 @@ has-go:
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool buildah containerd runc /usr/lib/cni/bridge iptables ip
 
-.PHONY: help demo check test test-all slow lint prose fmt size generate image test-image package krew picture soak oracle fuzz bench bench-scale has-go has-all
+.PHONY: help demo check test test-all slow lint prose fmt size generate image test-image package krew picture soak oracle fuzz bench bench-scale outage has-go has-all

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Builds everything that is measured, and measures it: `benches/run.sh` writes docs/performance.md.
+# Builds everything that is measured, and measures it: `benches/run.sh` writes docs/performance.md, and
+# `benches/run.sh outage` writes docs/outage.md.
 #
 #   benches/run.sh build             builds only
 #   benches/run.sh [--pods N] [--rounds N] [--out FILE]
+#   benches/run.sh outage [--agents N,N] [--rounds N] [--out FILE]
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,8 +14,12 @@ done
 mkdir -p target/bench
 cargo build --release --locked -p kubewarm -p kubewarm-bench
 (cd benches/peers/go && CGO_ENABLED=0 go build -trimpath -o ../../../target/bench/peer .)
-[ "${1:-}" != build ] || exit 0
+measure=all
+case "${1:-}" in
+    build) exit 0 ;;
+    outage) measure=outage && shift ;;
+esac
 
 # The idle figure opens 2,000 watches, and each is a socket here and at the API server.
 ulimit -n "$(ulimit -H -n)"
-exec target/release/kubewarm-bench all "$@"
+exec target/release/kubewarm-bench "$measure" "$@"

@@ -3,7 +3,7 @@
 use crate::{call, usage::Usage};
 use anyhow::{Context, Result};
 use kube::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     fmt,
     net::SocketAddr,
@@ -76,18 +76,52 @@ impl Cluster {
     ///
     /// If the API server has ended.
     pub fn apiserver_usage(&self) -> Result<Usage> {
-        Usage::of(self.control_plane.apiserver().id().context("the API server has ended")?)
+        Usage::of(self.apiserver_pid()?)
     }
 
-    /// A token of a ServiceAccount, valid for 24 hours.
+    /// The API server's process. It changes with each restart.
+    ///
+    /// # Errors
+    ///
+    /// If the API server has ended.
+    pub fn apiserver_pid(&self) -> Result<u32> {
+        self.control_plane.apiserver().id().context("the API server has ended")
+    }
+
+    /// Applies manifests with kubectl.
+    ///
+    /// # Errors
+    ///
+    /// If the API server rejects a manifest.
+    pub fn apply(&self, manifests: &str) -> Result<()> {
+        self.control_plane.apply(manifests)?;
+        Ok(())
+    }
+
+    /// A new token of a ServiceAccount, valid for 24 hours.
     ///
     /// # Errors
     ///
     /// If the account does not exist.
     pub async fn token(&self, namespace: &str, account: &str) -> Result<String> {
+        self.request_token(namespace, account, &json!({"expirationSeconds": 86_400})).await
+    }
+
+    /// As [`token`](Self::token), bound to a pod, as a pod finds it in its volume.
+    ///
+    /// # Errors
+    ///
+    /// If the account or the pod does not exist, or the pod has another account.
+    pub async fn pod_token(&self, namespace: &str, account: &str, pod: &str) -> Result<String> {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "name": pod});
+        let spec = json!({"expirationSeconds": 86_400, "boundObjectRef": pod});
+        self.request_token(namespace, account, &spec).await
+    }
+
+    async fn request_token(&self, namespace: &str, account: &str, spec: &Value) -> Result<String> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 86_400}});
+            "spec": spec});
         let made = call::create(&self.client, &path, &request).await?;
         let token = made["status"]["token"].as_str().context("a token without a token")?;
         Ok(token.to_owned())

@@ -16,8 +16,9 @@
 //! ```
 //!
 //! Each part also runs alone against the cluster of a kubeconfig: `kubewarm-bench --help`.
-//! `kubewarm-bench scale` measures `kubewarm run` at a scripted server, which has more objects than
-//! an API server holds here.
+//! `kubewarm-bench outage` measures an agent on each node at a real API server, with and without
+//! kubewarm. `kubewarm-bench scale` measures `kubewarm run` at a scripted server, which has more
+//! objects than an API server holds here.
 
 pub mod all;
 pub mod call;
@@ -36,6 +37,7 @@ pub mod load;
 pub mod load_client;
 pub mod operator;
 mod origin;
+pub mod outage;
 pub mod programs;
 pub mod quantile;
 pub mod reads;

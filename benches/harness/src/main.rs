@@ -9,6 +9,7 @@ use kubewarm_bench::{
     corpus::{Corpus, Shape},
     drain::{self, Strategy},
     load,
+    outage::{self, OutagePlan},
     programs::Programs,
     reads::Reading,
     report::{Findings, Origin, Part},
@@ -114,6 +115,15 @@ enum Command {
     Consistency,
     /// Measure the API server while no object changes, on a control plane of its own.
     Rest,
+    /// Measure an agent on each node, directly at an API server and through kubewarm. It starts a
+    /// control plane.
+    Outage(OutagePlan),
+    /// Write the document of the agents again from the samples of the last run.
+    OutageReport {
+        /// The document. The chart is written next to it.
+        #[arg(long, default_value = "docs/outage.md")]
+        out: PathBuf,
+    },
     /// Measure how the operator grows with objects, watches and profiles, at a scripted server.
     Scale(ScaleLimits),
     /// Run the scripted server. It prints its address, and answers commands on standard input.
@@ -226,6 +236,11 @@ async fn main() -> Result<()> {
             all::at_rest(&programs, &mut samples).await?;
             subject::reply(&samples).await
         }
+        Command::Outage(plan) => {
+            ensure_writable(plan.out())?;
+            outage::run(&plan, &programs).await
+        }
+        Command::OutageReport { out } => outage::report(&programs, &out),
         Command::Scale(limits) => scale::run(&limits, &programs).await,
         Command::ScriptedServer(cluster) => scale::serve(cluster).await,
     }

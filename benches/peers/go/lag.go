@@ -46,12 +46,8 @@ func (r *lagRecorder) OnDelete(any) {}
 
 func (r *lagRecorder) OnUpdate(_, object any) {
 	now := time.Now().UnixNano()
-	accessor, err := meta.Accessor(object)
-	if err != nil {
-		return
-	}
-	written, err := strconv.ParseInt(accessor.GetAnnotations()[writtenAt], 10, 64)
-	if err != nil {
+	written, ok := writtenTime(object)
+	if !ok {
 		return
 	}
 	r.mu.Lock()
@@ -59,4 +55,14 @@ func (r *lagRecorder) OnUpdate(_, object any) {
 	if r.running {
 		r.samples = append(r.samples, float64(now-written)/1e9)
 	}
+}
+
+// writtenTime returns the time at which the writer sent the update, in nanoseconds since the epoch.
+func writtenTime(object any) (int64, bool) {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return 0, false
+	}
+	written, err := strconv.ParseInt(accessor.GetAnnotations()[writtenAt], 10, 64)
+	return written, err == nil
 }

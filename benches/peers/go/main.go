@@ -1,9 +1,11 @@
 // Command peer runs the informers that kubewarm is compared with, from client-go and controller-runtime.
 //
 //	peer dynamic|metadata|typed|controller-runtime KUBECONFIG
+//	peer agents --servers A,B --authority FILE --file FILE --count N [--watch-list]
 //
-// It syncs all pods and prints one line of JSON. Then it answers each command on standard input with one
-// line of JSON; protocol.go lists the commands. It ends with its standard input.
+// The first form syncs all pods and prints one line of JSON. The second form runs the agents of N nodes. Then
+// either answers each command on standard input with one line of JSON; protocol.go and agents.go list the
+// commands. It ends with its standard input.
 package main
 
 import (
@@ -17,11 +19,17 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: peer dynamic|metadata|typed|controller-runtime KUBECONFIG")
+	var err error
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "agents":
+		err = runAgents(os.Args[2:])
+	case len(os.Args) == 3:
+		err = run(os.Args[1], os.Args[2])
+	default:
+		fmt.Fprintln(os.Stderr, "usage: peer dynamic|metadata|typed|controller-runtime KUBECONFIG, or peer agents --help")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "peer:", err)
 		os.Exit(1)
 	}
