@@ -14,8 +14,8 @@ demo: ## From nothing to a warm profile on a real API server (DEMO_EXIT=1: do no
 
 # The test programs of each tier. tests/repository/tiers.rs checks that each is in exactly one tier. `e2e`
 # is split by path: tests below `slow::` take minutes or need Prometheus.
-CHECK_PROGRAMS := repository protocol corpus
-TEST_PROGRAMS := e2e e2e_rights lifecycle
+CHECK_PROGRAMS := repository protocol corpus rbac_cost
+TEST_PROGRAMS := e2e e2e_rights lifecycle rbac_authorizer
 SLOW_PROGRAMS := chart image node prometheus soak oracle
 programs = $(addprefix --test ,$(1))
 
@@ -31,6 +31,8 @@ check: ## Format, clippy, unit and protocol tests
 test: has-go check lint ## `check`, and everything on a real control plane that a change can break
 	RUST_TEST_THREADS=$(E2E_THREADS) cargo test --locked --test e2e --test lifecycle -- --skip slow::
 	cargo test --locked --test e2e_rights
+	# Both programs of this test use a processor.
+	cargo test --locked --test rbac_authorizer
 
 E2E_THREADS ?= 6
 

@@ -49,6 +49,6 @@ pub use helm::Helm;
 pub use image::static_program;
 pub use node::Node;
 pub use process::Process;
-pub use program::{KUBERNETES_VERSION, Program};
+pub use program::{KUBERNETES_VERSION, Program, rbac_authorizer};
 pub use prometheus::{Prometheus, Sample};
 pub use requests::{PARAMETERS, Request, changed, corpus};
