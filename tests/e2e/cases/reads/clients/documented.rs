@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{ClientsFixture, examples};
+use crate::operator;
 use crate::world::{Failure, Outcome, World, file};
 
 /// Pages whose steps run, in this order.
@@ -111,6 +112,12 @@ impl Shell {
 #[test]
 fn the_documented_steps_and_examples_run() -> Outcome {
     let scene = ClientsFixture::start(World::lease()?)?;
+    // The chart installs the CA in both objects.
+    let authority = format!("--from-file=ca.crt={}", scene.served.authority().display());
+    for kind in [&["secret", "generic", "kubewarm-tls"][..], &["configmap", "kubewarm-ca"]] {
+        let create = [&["create"][..], kind, &["-n", operator::NAMESPACE, &authority]].concat();
+        scene.world.cluster.run(create)?;
+    }
     let shell = Shell::new(&scene)?;
     the_documented_steps_run(&scene, &shell)?;
     examples::the_examples_run(&scene, &shell)
