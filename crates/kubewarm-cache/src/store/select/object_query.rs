@@ -59,8 +59,8 @@ pub struct BodyFieldCache {
 /// A condition that the JSON of one object can meet or fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyPredicate {
-    /// Compares the object's values at a field path with `value`. If an object has more than 64
-    /// different values at the path, only the first 64 count.
+    /// Compares all values of the object at a field path with `value`. Unlike in an index, the
+    /// number of values is not limited.
     Field {
         /// Path of the field to compare.
         path: FieldPath,
