@@ -136,6 +136,22 @@ async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_t
     served.end().await;
 }
 
+/// docs/reading.md lists these characters, because the API server accepts them.
+#[tokio::test]
+async fn the_http_library_rejects_or_drops_characters_that_clients_must_encode() {
+    let served = TestServer::new(|_| ());
+    for path in ["/ok<", "/ok>", "/ok`", "/ok?a=\"", "/ok?a=<", "/ok?a=>"] {
+        let answer = served.get(path).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{path}: {answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{path}: the response has a body: {answer}");
+    }
+    for (path, expected) in [("/asked#x?y", "/asked"), ("/asked?a#b&c=d", "/asked?a")] {
+        let answer = served.get(path).await;
+        assert!(answer.ends_with(&format!("GET {expected} from 127.0.0.1")), "{path}: {answer}");
+    }
+    served.end().await;
+}
+
 #[tokio::test]
 async fn no_part_of_a_request_body_is_parsed_as_a_request() {
     let served = TestServer::new(|_| ());

@@ -1,12 +1,14 @@
 mod broken;
 mod slow;
 mod tunnel;
+mod unparsed;
 mod unreviewed;
 
 use super::{
     super::{
         listen::{ConnectionLimits, RequestHandler},
         response,
+        route::Route,
         tests::{MOST, TestServer, rest},
     },
     *,
@@ -38,8 +40,8 @@ struct Handlers {
     metrics: ReadMetrics,
 }
 
-/// A read API that forwards all requests to a fake API server. The test writes the responses of the
-/// fake API server.
+/// A read API without stores, so it forwards each request that [`Route`] lets it forward. The test
+/// writes the responses of the fake API server.
 struct ForwardFixture {
     served: TestServer,
     server: TcpListener,
@@ -89,7 +91,16 @@ impl ForwardFixture {
             Box::pin(async move {
                 let Handlers { forward, callers, metrics } = &*handlers;
                 let mut sent = ForwardedRequest::default();
-                match forward.send(request, callers, metrics, &mut sent).await {
+                let answered = match Route::of(Some(forward), &request) {
+                    Ok(Route::CacheThenForward(_, Err(failure)))
+                        if !failure.is_specific_to_cache() =>
+                    {
+                        Err(failure.into())
+                    }
+                    Ok(Route::Cache(_) | Route::Forward(_) | Route::CacheThenForward(..))
+                    | Err(_) => forward.send(request, callers, metrics, &mut sent).await,
+                };
+                match answered {
                     Err(RequestError::Status(failure)) => {
                         Ok(response::failure(&failure, kubewarm_wire::MediaType::Json, false))
                     }
