@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::{env, thread};
 
 use fastrand::Rng;
-use kubewarm_wire::{AccessAttributes, RequestInfo, RequestTarget};
+use kubewarm_wire::{AccessAttributes, ForwardPlan, RequestInfo, RequestTarget, WriteTarget};
 use serde_json::{Value, json};
 use testbed::GoClients;
 
@@ -68,12 +68,36 @@ const PARAMETERS: [&str; 16] = [
     "timeoutSeconds=3",
 ];
 
+/// Subresources whose requests can last as long as the client wants.
+const LASTING: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+/// A random DNS label.
+fn label(random: &mut Rng) -> String {
+    let inner: String = (0..random.usize(..10))
+        .map(|_| if random.u8(..8) == 0 { '-' } else { random.lowercase() })
+        .collect();
+    format!("{}{inner}{}", random.lowercase(), random.lowercase())
+}
+
+/// A group of [`GROUPS`] or a random group, with a version.
+fn base(random: &mut Rng) -> String {
+    if random.u8(..3) > 0 {
+        return format!("{}/v1", GROUPS[random.usize(..GROUPS.len())]);
+    }
+    let group: Vec<_> = (0..random.usize(1..4)).map(|_| label(random)).collect();
+    let version = ["v1", "v1", "v2beta1", "pods"][random.usize(..4)];
+    format!("/apis/{}/{version}", group.join("."))
+}
+
 fn target(random: &mut Rng) -> String {
-    let mut target = GROUPS[random.usize(..GROUPS.len())].to_owned();
-    target.push_str("/v1");
+    let mut target = base(random);
     for _ in 0..random.usize(..6) {
         target.push('/');
-        target.push_str(SEGMENTS[random.usize(..SEGMENTS.len())]);
+        if random.u8(..4) == 0 {
+            target.push_str(&label(random));
+        } else {
+            target.push_str(SEGMENTS[random.usize(..SEGMENTS.len())]);
+        }
     }
     for n in 0..random.usize(..3) {
         target.push(if n == 0 { '?' } else { '&' });
@@ -96,6 +120,38 @@ fn attributes(target: &str) -> Option<String> {
     Some(format!("{verb}\t{group:?}\t{version:?}\t{namespace:?}\t{resource:?}\t\"\"\t{name:?}"))
 }
 
+/// Compares what kubewarm reads from the path of a forwarded request with the API server's
+/// attributes. Returns whether both find a subresource in the path.
+fn is_same_subresource(target: &str, expected: &str, seed: u64) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    let [_, group, version, namespace, resource, subresource, _] =
+        expected.split('\t').collect::<Vec<_>>()[..]
+    else {
+        return false;
+    };
+    // In a path below `/watch/` or `/proxy/`, kubewarm does not look for the resource.
+    let first = path.split('/').nth(if path.starts_with("/api/") { 3 } else { 4 });
+    if subresource == "\"\"" || matches!(first, Some("watch" | "proxy")) {
+        return false;
+    }
+    let Ok(ForwardPlan { resource: Some(found), writes, is_long_running, .. }) =
+        ForwardPlan::parse("PUT", path, None)
+    else {
+        return false;
+    };
+    let quoted = |text: &str| format!("{text:?}");
+    let names = [found.group(), found.version(), found.resource()].map(quoted);
+    assert_eq!(names, [group, version, resource], "SEED={seed}: {target}");
+    if let Some(WriteTarget { resource, namespace: written }) = writes {
+        assert_eq!(resource, *found.group_resource(), "SEED={seed}: {target}");
+        let written = quoted(written.as_deref().unwrap_or_default());
+        assert_eq!(written, namespace, "SEED={seed}: {target}");
+    }
+    let is_lasting = LASTING.iter().any(|lasting| quoted(lasting) == subresource);
+    assert_eq!(is_long_running, is_lasting, "SEED={seed}: {target}");
+    true
+}
+
 #[test]
 fn access_reviews_have_the_attributes_that_the_api_server_authorizes() -> Outcome {
     let seed = env::var("SEED").ok().and_then(|seed| seed.parse().ok());
@@ -115,14 +171,16 @@ fn access_reviews_have_the_attributes_that_the_api_server_authorizes() -> Outcom
     let output = String::from_utf8(output.stdout)?;
     let expected: Vec<_> = output.lines().collect();
     assert_eq!(expected.len(), TARGETS);
-    let mut compared = 0;
+    let (mut compared, mut subresources) = (0, 0);
     for (target, expected) in targets.iter().zip(expected) {
         if let Some(actual) = attributes(target) {
             assert_eq!(actual, expected, "SEED={seed}: {target}");
             compared += 1;
         }
+        subresources += usize::from(is_same_subresource(target, expected, seed));
     }
     assert!(compared > TARGETS / 10, "SEED={seed}: only {compared} targets were compared");
+    assert!(subresources > TARGETS / 20, "SEED={seed}: only {subresources} subresources");
     Ok(())
 }
 
