@@ -3,7 +3,7 @@
 
 use kubewarm_wire::PROTOBUF;
 use kubewarm_wire::protobuf::{METADATA, Unknown, write_bytes};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::accept::TABLE;
 use crate::api::{HttpReply, Served, Server, Watch, account, api_kubectl, let_read};
@@ -345,25 +345,14 @@ fn watches_send_every_object(scene: &UnusualFixture, paths: &[&str]) -> Outcome 
     for path in paths {
         for accept in [TABLE, "application/json"] {
             let path = format!("{path}?watch=1&{INITIAL}");
-            let watches = (reads.watch(token, &path, accept)?, api.watch(token, &path, accept)?);
-            pairs.push((format!("{path} ({accept})"), watches));
+            pairs.push((reads.watch(token, &path, accept)?, api.watch(token, &path, accept)?));
         }
     }
     for (kind, name) in [("odd", "deep"), ("controllerrevision", "lone")] {
         world.cluster.run(["label", kind, name, "-n", space, "more=1"])?;
         world.cluster.run(["delete", kind, name, "-n", space])?;
     }
-    for (path, (ours, theirs)) in &pairs {
-        eventually(SOON, || {
-            let (ours, theirs) = (events(ours), events(theirs));
-            let is_over = theirs.iter().any(|event| event.contains("DELETED"));
-            if is_over && ours == theirs {
-                return Ok(());
-            }
-            Err(format!("{path}\nours: {ours:#?}\ntheirs: {theirs:#?}").into())
-        })?;
-    }
-    Ok(())
+    both_send_the_deletion(&pairs)
 }
 
 /// The API server prints the deep array in a column. kubewarm leaves this column of the row empty,
@@ -390,7 +379,7 @@ fn a_cell_that_cannot_be_computed_is_empty(scene: &UnusualFixture) -> Outcome {
 /// Only a client that writes protobuf can create an object whose name is not UTF-8. In JSON, the
 /// API server sends U+FFFD instead.
 fn a_name_that_is_not_utf8_is_served(scene: &UnusualFixture) -> Outcome {
-    let UnusualFixture { world, api, token, space, .. } = scene;
+    let UnusualFixture { world, api, reads, token, space, .. } = scene;
     let path = scene.own("rbac.authorization.k8s.io/roles");
     let (mut metadata, mut raw) = (Vec::new(), Vec::new());
     write_bytes(1, b"not-\xff-utf8", &mut metadata);
@@ -408,6 +397,41 @@ fn a_name_that_is_not_utf8_is_served(scene: &UnusualFixture) -> Outcome {
     })?;
     for accept in [TABLE, "application/json", METADATA_LIST] {
         scene.compare(&path, accept)?;
+    }
+    // The API server finds the object only by the bytes of its name. kubewarm keeps the object as
+    // JSON, so it finds the object by the name in JSON.
+    let (by_bytes, by_json) =
+        (format!("{path}/not-%FF-utf8"), format!("{path}/not-%EF%BF%BD-utf8"));
+    for accept in [TABLE, "application/json"] {
+        let ours = reads.get_as(token, &by_json, accept)?;
+        let theirs = api.get_as(token, &by_bytes, accept)?;
+        assert_eq!((ours.code, theirs.code), (200, 200), "{ours:?} {theirs:?}");
+        assert_eq!(comparable(&ours), comparable(&theirs), "{accept}");
+    }
+    assert_eq!(reads.get(token, &by_bytes)?.code, 400);
+    assert_eq!(api.get(token, &by_json)?.code, 404);
+    let mut pairs = Vec::new();
+    for accept in [TABLE, "application/json"] {
+        let path = format!("{path}?watch=1&{INITIAL}");
+        pairs.push((reads.watch(token, &path, accept)?, api.watch(token, &path, accept)?));
+    }
+    // No client can change the object: an object from JSON has another name.
+    let deleted = api.write(token, ("DELETE", &by_bytes), &json!({}))?;
+    assert_eq!(deleted.code, 200, "{deleted:?}");
+    both_send_the_deletion(&pairs)
+}
+
+/// Waits until both watches of each pair have sent the same events, with a deletion.
+fn both_send_the_deletion(pairs: &[(Watch, Watch)]) -> Outcome {
+    for (ours, theirs) in pairs {
+        eventually(SOON, || {
+            let (ours, theirs) = (events(ours), events(theirs));
+            let is_over = theirs.iter().any(|event| event.contains("DELETED"));
+            if is_over && ours == theirs {
+                return Ok(());
+            }
+            Err(format!("ours: {ours:#?}\ntheirs: {theirs:#?}").into())
+        })?;
     }
     Ok(())
 }
