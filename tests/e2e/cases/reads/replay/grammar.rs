@@ -27,6 +27,12 @@ const DIFFERENCES: &[Difference] = &[
 ];
 const OF_CHANGED_PATHS: usize = 3;
 
+/// Permitted differences with `--forward`, all between a store and the API server. The API server
+/// itself answers each request that kubewarm's parser rejects, so the parser causes none.
+const OF_STORES: &[Difference] = &[Ages, ContinueToken, ExactVersion, FutureVersion, ListVersion];
+/// Methods that the Kubernetes API does not have. kubewarm rejects them also with `--forward`.
+const UNKNOWN_METHODS: &[&str] = &["TRACE", "LOCK", "NONE", "get"];
+
 const ACCEPTED: &[&str] = &[
     ANY,
     "application/json",
@@ -54,6 +60,7 @@ const HEADERS: &[(&str, &str)] = &[
     ("x-remote-group", "system:masters"),
     ("connection", "authorization"),
     ("te", "trailers"),
+    ("transfer-encoding", "chunked"),
 ];
 
 /// A parameter, and some of its values.
@@ -148,6 +155,14 @@ pub(super) fn draw(rng: &mut Rng, a: &str) -> ReplayRequest {
     let header = (rng.u8(..8) == 0).then(|| HEADERS[rng.usize(..HEADERS.len())]);
     but.extend(header.filter(|(name, _)| name.starts_with("impersonate-")).map(|_| Impersonation));
     ReplayRequest { method, authorization, gzip, agent, header, but, ..get(path, accept, &[]) }
+}
+
+/// Keeps only the permitted differences that can occur with `--forward`.
+pub(super) fn keep_differences_of_stores(request: &mut ReplayRequest) {
+    let is_unknown = UNKNOWN_METHODS.contains(&request.method);
+    request.but.retain(|difference| {
+        OF_STORES.contains(difference) || (*difference == OnlyReads && is_unknown)
+    });
 }
 
 fn change(rng: &mut Rng, path: &str) -> String {
