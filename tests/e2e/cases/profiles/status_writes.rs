@@ -16,23 +16,45 @@ use kubewarm_api::{
     },
 };
 use kubewarm_client::{ApiServerConnection, ConnectionOptions, NamespaceBuckets};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::time::Instant;
+
+/// The maximum number of targets of a profile.
+const TARGETS: usize = 128;
+/// A size in bytes just below the largest spec that kubewarm accepts, which has 40 KiB.
+const SPEC: usize = 39 << 10;
 
 /// A profile in its own namespace.
 struct ProfileInNamespace {
     world: &'static World,
     profile: ProfileRef,
     uid: Arc<str>,
+    spec: Value,
+}
+
+/// A spec with the maximum number of targets and almost the maximum size.
+fn largest_spec() -> Value {
+    let [long, short] = [63, 42].map(|length| "v".repeat(length));
+    let target = |number: usize| {
+        json!({
+            "name": format!("{number:0>63}"), "resource": "pods",
+            "labelSelector": {"matchLabels": {"a": long, "b": long, "c": short}},
+        })
+    };
+    json!({"targets": (0..TARGETS).map(target).collect::<Vec<_>>()})
 }
 
 impl ProfileInNamespace {
     fn new(prefix: &str) -> Result<Self, Failure> {
+        Self::with_spec(prefix, json!({"targets": [{"name": "pods", "resource": "pods"}]}))
+    }
+
+    fn with_spec(prefix: &str, spec: Value) -> Result<Self, Failure> {
         let world = World::shared()?;
         let namespace = world.namespace(prefix)?;
         let profile = ProfileRef { namespace: namespace.as_str().into(), name: "sample".into() };
-        let mut subject = Self { world, profile, uid: "".into() };
+        let mut subject = Self { world, profile, uid: "".into(), spec };
         subject.create()?;
         Ok(subject)
     }
@@ -42,14 +64,14 @@ impl ProfileInNamespace {
             "apiVersion": "kubewarm.io/v1alpha1",
             "kind": "CacheProfile",
             "metadata": {"namespace": &*self.profile.namespace, "name": &*self.profile.name},
-            "spec": {"targets": [{"name": "pods", "resource": "pods"}]},
+            "spec": self.spec,
         });
         self.world.cluster.apply(&manifest.to_string())?;
         self.uid = self.object()?["metadata"]["uid"].as_str().ok_or("no uid")?.into();
         Ok(())
     }
 
-    fn object(&self) -> Result<serde_json::Value, Failure> {
+    fn object(&self) -> Result<Value, Failure> {
         self.world.get(&self.profile.namespace, "cprof", &self.profile.name)
     }
 
@@ -80,9 +102,9 @@ impl ProfileInNamespace {
         compute(&observed, None, clock, live)
     }
 
-    /// A status with the maximum size of every field and of most lists. With more targets of this
-    /// size, the written status would lack problems.
-    fn largest_status(&self) -> CacheProfileStatus {
+    /// A status of this number of targets, with the maximum size of every field and of most lists.
+    /// With more than 16 targets, the written status lacks problems, and then parts of messages.
+    fn largest_status(&self, targets: usize) -> CacheProfileStatus {
         let mut status = self.first_status();
         for condition in &mut status.conditions {
             condition.message = "é".repeat(512);
@@ -125,7 +147,7 @@ impl ProfileInNamespace {
                 deleted_objects: 0,
             }),
         };
-        status.targets = (0..16).map(target).collect();
+        status.targets = (0..targets).map(target).collect();
         let pods = PolicyRule {
             api_groups: vec![String::new()],
             resources: vec!["pods".into()],
@@ -169,7 +191,7 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
 
     assert_eq!(writer.write(&write).await, StatusWriteOutcome::Written);
     let again = subject.object()?;
-    let version = |object: &serde_json::Value| object["metadata"]["resourceVersion"].clone();
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
     assert_eq!(version(&again), version(&first), "an equal status was written");
 
     subject.world.cluster.run(["delete", "cprof", "sample", "-n", namespace])?;
@@ -187,7 +209,7 @@ async fn a_status_is_written_once_and_again_only_for_the_same_uid() -> Outcome {
 async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome {
     let subject = ProfileInNamespace::new("status-large")?;
     let writer = StatusWriter::new(&subject.client()?);
-    let large = subject.largest_status();
+    let large = subject.largest_status(16);
     assert_eq!(writer.write(&subject.write(&large)).await, StatusWriteOutcome::Written);
     let stored = &subject.object()?["status"];
     assert_eq!(stored["targets"], serde_json::to_value(&large.targets)?, "a field was pruned");
@@ -200,6 +222,35 @@ async fn the_largest_status_fits_and_the_next_small_one_replaces_it() -> Outcome
         }),
         "for which there is a command"
     );
+    let small = subject.first_status();
+    assert_eq!(writer.write(&subject.write(&small)).await, StatusWriteOutcome::Written);
+    assert_eq!(subject.object()?["status"], serde_json::to_value(&small)?, "an old field was left");
+    Ok(())
+}
+
+/// The object's size is the sum of the spec, the status, and the managed fields, which repeat the
+/// targets' names.
+#[tokio::test]
+async fn the_largest_status_of_128_targets_fits_next_to_the_largest_spec() -> Outcome {
+    let spec = largest_spec();
+    let bytes = spec.to_string().len();
+    assert!((SPEC..40 << 10).contains(&bytes), "{bytes} bytes");
+    let subject = ProfileInNamespace::with_spec("status-of-many", spec)?;
+    let writer = StatusWriter::new(&subject.client()?);
+    let large = subject.largest_status(TARGETS);
+    assert_eq!(writer.write(&subject.write(&large)).await, StatusWriteOutcome::Written);
+    let object = subject.object()?;
+    let stored = object["status"]["targets"].as_array().ok_or("no targets")?;
+    assert_eq!(stored.len(), TARGETS);
+    for (stored, mut expected) in stored.iter().zip(large.targets) {
+        expected.problems.clear();
+        for (number, condition) in expected.conditions.iter_mut().enumerate() {
+            let message = stored["conditions"][number]["message"].as_str().unwrap_or_default();
+            assert!(message.starts_with('é') && message.len() < condition.message.len());
+            message.clone_into(&mut condition.message);
+        }
+        assert_eq!(*stored, serde_json::to_value(&expected)?, "a field was pruned");
+    }
     let small = subject.first_status();
     assert_eq!(writer.write(&subject.write(&small)).await, StatusWriteOutcome::Written);
     assert_eq!(subject.object()?["status"], serde_json::to_value(&small)?, "an old field was left");
