@@ -17,7 +17,7 @@ use kubewarm_serve::{
 };
 use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget, StatusError};
 use serde_json::Value;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
 /// An engine whose stores of pods serve reads.
@@ -39,6 +39,8 @@ pub(crate) struct ReadSetup {
     /// Whether kubewarm runs with `--forward`, so that the API server can answer instead.
     pub(crate) forwards: bool,
     pub(crate) consistency: ReadConsistency,
+    /// The profiles' staleness limit; `None` for the default of 2 minutes.
+    pub(crate) max_staleness: Option<Duration>,
     /// Replaces the sink of each informer, which receives the writer of the store.
     pub(crate) sink: Option<fn(StoreWriter) -> Box<dyn DeltaSink>>,
 }
@@ -54,7 +56,7 @@ impl ReadEngine {
     /// Starts an informer of all namespaces, which the profile `home/p` declares, and the further
     /// informers.
     pub(crate) async fn start_with(
-        ReadSetup { more, forwards, consistency, sink }: ReadSetup,
+        ReadSetup { more, forwards, consistency, max_staleness, sink }: ReadSetup,
         script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let server = ScriptedServer::start(script).await;
@@ -74,8 +76,12 @@ impl ReadEngine {
         let (discovery, snapshots) =
             watch::channel(Some(Arc::new(ServedResources::with_resource(&resource, "Pod"))));
         let client = operator_client(&server);
-        let profiles: Vec<_> =
-            declared.iter().map(|(owner, pods)| profile(owner, pods, consistency)).collect();
+        let profile = |(owner, pods): &(&str, InformerSpec)| {
+            let profile = profile(owner, pods, consistency);
+            let max_staleness = max_staleness.unwrap_or(profile.max_staleness);
+            Arc::new(ResolvedProfile { max_staleness, ..profile })
+        };
+        let profiles: Vec<_> = declared.iter().map(profile).collect();
         let serving_index = Arc::new(ServingIndex::of(&profiles));
         let metrics = ReadMetrics::register(&prometheus::Registry::new()).unwrap();
         let reads = Arc::new(ReadService::new(ReadDependencies {
@@ -135,7 +141,7 @@ pub(crate) fn operator_client(server: &ScriptedServer) -> kube::Client {
 }
 
 /// The profile `p` in the namespace `owner`, with one target.
-fn profile(owner: &str, pods: &InformerSpec, consistency: ReadConsistency) -> Arc<ResolvedProfile> {
+fn profile(owner: &str, pods: &InformerSpec, consistency: ReadConsistency) -> ResolvedProfile {
     let named = ProfileRef { namespace: owner.into(), name: "p".into() };
     let target = ResolvedTarget {
         name: "pods".into(),
@@ -151,7 +157,7 @@ fn profile(owner: &str, pods: &InformerSpec, consistency: ReadConsistency) -> Ar
     };
     let empty = ResolvedProfile::without_targets(named, "u".into(), 1);
     let reads = ReadPolicy { consistency, ..empty.reads };
-    Arc::new(ResolvedProfile { targets: vec![target], reads, ..empty })
+    ResolvedProfile { targets: vec![target], reads, ..empty }
 }
 
 pub(crate) fn request(path: &str) -> ObjectRequest {

@@ -100,6 +100,31 @@ async fn a_later_page_of_a_newer_list_is_forwarded_or_waits_for_its_version() {
 }
 
 #[tokio::test]
+async fn a_bounded_read_of_an_unproven_store_is_forwarded_or_waits_for_a_check() {
+    for forwards in [true, false] {
+        let max_staleness = Some(Duration::from_millis(500));
+        let setup = ReadSetup { forwards, max_staleness, ..ReadSetup::default() };
+        let world = ReadEngine::start_with(setup, |asked| match asked.kind {
+            Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
+            Kind::First => {
+                Reply::json(list(50, &[object("a", 1, 3)])).after(Duration::from_millis(400))
+            }
+            _ => quiet(asked),
+        })
+        .await;
+        let listed = world.engine.until_watching(&world.key).await.current_at;
+        sleep(Duration::from_millis(600)).await;
+        match world.read(PODS).await {
+            Err(failure) => assert!(forwards && failure.is_specific_to_cache(), "{failure:?}"),
+            Ok(names) => assert_eq!((forwards, names), (false, vec!["a".to_owned()])),
+        }
+        // The check of the first read continues after the read ended.
+        world.engine.until(&world.key, |report| report.current_at > listed).await;
+        assert_eq!(world.server.count(Kind::First), 1);
+    }
+}
+
+#[tokio::test]
 async fn after_a_forwarded_read_one_check_precedes_the_callers_next_reads() {
     let setup = ReadSetup { forwards: true, ..ReadSetup::default() };
     let world = ReadEngine::start_with(setup, |asked| match asked.kind {

@@ -21,8 +21,9 @@ pub use self::{
     plan::{DesiredInformers, InformerChanges, plan},
     registry::{InformerHandles, InformerRegistry, RegistryLimits},
     report::{
-        DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport, LatencyQuantiles,
-        ListMethod, RelistReason, RelistReport, UndecodableObject, UpstreamWatchEnd,
+        DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport, KEPT_BY_BOOKMARKS,
+        LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
+        UpstreamWatchEnd,
         change_notifier::ChangeNotifier,
         metrics::{
             CONSISTENCY_OUTCOMES, InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS,

@@ -11,7 +11,7 @@ use super::{
 };
 use kubewarm_api::model::{GroupResource, InformerKey, ReadConsistency, ResourceVersion};
 use kubewarm_cache::{
-    informer::{FreshnessCheckResult, UndecodableObject},
+    informer::{FreshnessCheckResult, KEPT_BY_BOOKMARKS, UndecodableObject},
     store::{ObjectQuery, StoreReader},
 };
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
@@ -480,14 +480,29 @@ impl ReadCandidates<'_> {
             informer: candidate.key.clone(),
             payer: candidate.payer(),
             since,
-            is_forwardable: self.consistency == ReadConsistency::Strict
-                || candidate.report.lacks_bookmarks,
+            is_forwardable: self.is_forwardable(candidate, &need),
             written: match need {
                 FreshnessNeed::Write(wait) => Some(wait),
                 FreshnessNeed::Profile | FreshnessNeed::LastRead => None,
             },
             failure,
         }))
+    }
+
+    /// Whether kubewarm forwards the read if a freshness check of the candidate informer's store
+    /// takes long.
+    fn is_forwardable(&self, candidate: &CandidateInformer<'_>, need: &FreshnessNeed) -> bool {
+        let is_due = match (self.consistency, need) {
+            (ReadConsistency::Strict, _) => true,
+            // Without reads, kubewarm confirms a store only each 2 minutes. An older store shows an
+            // outage or throttling, and its reads would load the API server further.
+            (ReadConsistency::Bounded, FreshnessNeed::Profile) => {
+                candidate.age.is_some_and(|age| age <= KEPT_BY_BOOKMARKS)
+            }
+            (ReadConsistency::Bounded, FreshnessNeed::Write(_) | FreshnessNeed::LastRead)
+            | (ReadConsistency::Eventual, _) => false,
+        };
+        is_due || candidate.report.lacks_bookmarks
     }
 
     fn stale(&self, age: Option<Duration>, need: &FreshnessNeed, why: &str) -> StatusError {

@@ -24,8 +24,9 @@ use tokio::{
 /// freshness check can wait for the rest of this check and for its own.
 const MAX_WAIT: Duration = Duration::from_secs(6);
 /// How long a read waits if the API server can answer it instead (`--forward`). This limit applies
-/// to reads with `resourceVersion` (except `Exact`), later pages of lists, `Strict` reads, and
-/// kinds without bookmarks. A freshness check takes about 10 ms for 200 objects and 30 ms for
+/// to reads with `resourceVersion` (except `Exact`), later pages of lists, `Strict` reads, kinds
+/// without bookmarks, and stores that kubewarm confirmed within 2 minutes, but not within
+/// `maxStalenessSeconds`. A freshness check takes about 10 ms for 200 objects and 30 ms for
 /// 1,000. So kubewarm forwards most of these reads of larger stores.
 const FORWARD_WAIT: Duration = Duration::from_millis(25);
 /// How long a read that waits for a forwarded write waits after a failed freshness check, until it
@@ -88,7 +89,8 @@ pub(super) struct FreshnessWait {
     /// A freshness check is sufficient for this read only if the check began after this time.
     pub(super) since: Instant,
     /// Whether kubewarm forwards the read if the freshness check takes long. This applies if the
-    /// profiles require a check for each read, or if the API server sends no bookmarks for the
+    /// profiles require a check for each read, if the store is older than a `maxStalenessSeconds`
+    /// below 2 minutes because no client read it, or if the API server sends no bookmarks for the
     /// kind, so that only an event can confirm a store of more than 1,000 objects.
     pub(super) is_forwardable: bool,
     /// The forwarded write that the store may lack. The write's event can still arrive, so a failed

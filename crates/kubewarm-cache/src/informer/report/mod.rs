@@ -316,7 +316,7 @@ impl UndecodableObject {
 /// The lowest `maxStalenessSeconds` for which one consistent list a minute and the bookmarks of the
 /// informer's watch are enough. A lower value needs probes (second, short watches). This constant
 /// is the default of `maxStalenessSeconds`.
-pub(crate) const KEPT_BY_BOOKMARKS: Duration = Duration::from_mins(2);
+pub const KEPT_BY_BOOKMARKS: Duration = Duration::from_mins(2);
 /// How long after a client's read kubewarm keeps a `maxStalenessSeconds` below 2 minutes. Later,
 /// kubewarm keeps only 2 minutes, which needs fewer requests.
 const READ_RECENTLY: Duration = Duration::from_mins(10);
