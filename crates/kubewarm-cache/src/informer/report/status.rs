@@ -378,6 +378,7 @@ impl InformerStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::informer::report::{KEPT_BY_BOOKMARKS, READ_RECENTLY};
     use kubewarm_api::model::FaultReason;
 
     const BOUND: Duration = Duration::from_secs(30);
@@ -421,6 +422,33 @@ mod tests {
         after(&mut status, TaskState::Backoff);
         status.reset();
         assert_eq!((phase(&status), status.is_synced()), (InformerPhase::Queued, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_bound_is_kept_for_ten_minutes_after_a_read() {
+        let mut status = InformerStatus::new();
+        let bound =
+            |status: &InformerStatus| status.report.kept_bound(BOUND, Instant::now()).as_secs();
+        let (long, second) = (KEPT_BY_BOOKMARKS.as_secs(), Duration::from_secs(1));
+        assert_eq!(bound(&status), long, "no client has read the store");
+        assert!(status.record_demand(), "the first read");
+        tokio::time::advance(READ_RECENTLY.saturating_sub(second)).await;
+        assert!(!status.record_demand(), "a read within 10 minutes continues the period");
+        tokio::time::advance(READ_RECENTLY.saturating_sub(second)).await;
+        assert_eq!(bound(&status), BOUND.as_secs());
+        assert!(status.enter(TaskState::Listing));
+        status.record_list(&ResourceVersion::from(5), ListMethod::List, Instant::now(), 0);
+        assert_eq!(after(&mut status, TaskState::Watching), InformerPhase::Watching);
+        tokio::time::advance(BOUND).await;
+        assert_eq!(bound(&status), long, "the last read was 10 minutes ago");
+        assert_eq!(phase(&status), InformerPhase::Watching, "older than the short bound");
+        // The next read wakes the informer's task, which sends requests for proofs again.
+        assert!(status.record_demand(), "the first read for 10 minutes");
+        assert_eq!(bound(&status), BOUND.as_secs());
+        assert_eq!(phase(&status), InformerPhase::Silent);
+        let higher = KEPT_BY_BOOKMARKS * 2;
+        tokio::time::advance(READ_RECENTLY).await;
+        assert_eq!(status.report.kept_bound(higher, Instant::now()), higher, "never lowered");
     }
 
     #[test]
