@@ -3,7 +3,7 @@
 
 use crate::{
     engine::{ByName, Engine, informer, quick},
-    reply::{Feed, Reply, list, object, quiet},
+    reply::{Feed, Reply, list, object, quiet, status},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::Identity;
@@ -113,4 +113,28 @@ async fn an_informer_whose_requests_alone_fail_is_not_woken_in_a_loop() {
         tokio::time::sleep(patient().reconnect_jitter).await;
     }
     assert_eq!(server.count(Kind::Newest), 1, "the second early attempt waits for its own delay");
+}
+
+#[tokio::test]
+async fn an_informer_that_waits_after_a_response_is_not_woken_by_another_clients_success() {
+    let later = || Reply::status(429, "retry-after: 60\r\n", status(429, "TooManyRequests"));
+    for code in [403, 429, 500] {
+        let pods = informer("pods");
+        let server = ScriptedServer::start(move |asked| match asked.kind {
+            Kind::Watch if code == 429 => later(),
+            Kind::Watch => Reply::refused(code, "Scripted"),
+            _ => listed(asked),
+        })
+        .await;
+        let clients = Observed(ByName(server.address), ServerReachability::default());
+        let other = clients.client_for(&Identity::Operator);
+        let mut engine = Engine::with_clients(Arc::new(clients), patient());
+        engine.start(&pods);
+        engine.until(&pods.key, |report| report.phase == InformerPhase::Failing).await;
+        for _ in 0..20 {
+            assert!(is_answered(&other).await);
+            tokio::time::sleep(patient().reconnect_jitter).await;
+        }
+        assert_eq!((server.count(Kind::Watch), server.count(Kind::Newest)), (1, 0), "{code}");
+    }
 }
