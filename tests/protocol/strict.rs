@@ -125,6 +125,26 @@ async fn a_bounded_read_of_an_unproven_store_is_forwarded_or_waits_for_a_check()
 }
 
 #[tokio::test]
+async fn a_bounded_read_of_a_kind_without_bookmarks_is_forwarded() {
+    let setup = ReadSetup { forwards: true, ..ReadSetup::default() };
+    let world = ReadEngine::start_with(setup, |asked| match asked.kind {
+        Kind::List => Reply::json(large_list(7)),
+        Kind::Newest => Reply::json(list(50, &[])),
+        Kind::Probe => Reply::json(""),
+        _ => quiet(asked),
+    })
+    .await;
+    world.engine.until_watching(&world.key).await;
+    let failure = world.read(&format!("{PODS}?resourceVersion=50")).await.unwrap_err();
+    assert!(failure.is_specific_to_cache(), "{failure:?}");
+    world.engine.until(&world.key, |report| report.lacks_bookmarks).await;
+    // The API server answered the first read, possibly with a newer version than the store's. So
+    // the next read needs a proof, and only an event could bring it.
+    let failure = world.read(PODS).await.unwrap_err();
+    assert!(failure.code() == 504 && failure.is_specific_to_cache(), "{failure:?}");
+}
+
+#[tokio::test]
 async fn after_a_forwarded_read_one_check_precedes_the_callers_next_reads() {
     let setup = ReadSetup { forwards: true, ..ReadSetup::default() };
     let world = ReadEngine::start_with(setup, |asked| match asked.kind {
