@@ -90,6 +90,25 @@ async fn informers_resume_when_another_client_reaches_the_server_again() {
 }
 
 #[tokio::test]
+async fn an_informer_resumes_after_a_request_without_a_response() {
+    let pods = informer("pods");
+    let server = ScriptedServer::start(move |asked| match (asked.kind, asked.nth) {
+        (Kind::Watch, 0) => Reply::never(),
+        _ => listed(asked),
+    })
+    .await;
+    let clients = Observed(ByName(server.address), ServerReachability::default());
+    let other = clients.client_for(&Identity::Operator);
+    let timing = InformerTiming { watch_headers: Duration::from_secs(2), ..patient() };
+    let mut engine = Engine::with_clients(Arc::new(clients), timing);
+    engine.start(&pods);
+    engine.until(&pods.key, |report| report.phase == InformerPhase::Failing).await;
+    assert!(is_answered(&other).await);
+    engine.until_watching(&pods.key).await;
+    assert_eq!((server.count(Kind::Watch), server.count(Kind::List)), (2, 1));
+}
+
+#[tokio::test]
 async fn an_informer_whose_requests_alone_fail_is_not_woken_in_a_loop() {
     let pods = informer("pods");
     let (feeds, watch) = first_watches();

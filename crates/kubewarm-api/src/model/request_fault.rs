@@ -96,6 +96,7 @@ pub struct RequestFault {
     message: String,
     retry_after: Option<Duration>,
     code: Option<u16>,
+    is_unanswered: bool,
 }
 
 impl RequestFault {
@@ -112,7 +113,7 @@ impl RequestFault {
             message.truncate(end.unwrap_or(0));
             message.push('…');
         }
-        Self { reason, message, retry_after: None, code: None }
+        Self { reason, message, retry_after: None, code: None, is_unanswered: false }
     }
 
     /// Creates the fault for a request whose task in kubewarm panicked, which is a bug.
@@ -130,6 +131,12 @@ impl RequestFault {
         Self { retry_after, ..self }
     }
 
+    /// Records that the time limit passed before the head of a response arrived, so that nothing
+    /// shows that the API server works.
+    pub fn unanswered(self) -> Self {
+        Self { is_unanswered: true, ..self }
+    }
+
     /// The cause of the failure.
     pub fn reason(&self) -> FaultReason {
         self.reason
@@ -144,6 +151,12 @@ impl RequestFault {
     /// The value of the response header `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
+    }
+
+    /// Whether the time limit passed before the head of a response arrived, as with a frozen server
+    /// or a link that drops all packets. `false` if the connection failed.
+    pub fn is_unanswered(&self) -> bool {
+        self.is_unanswered
     }
 
     /// The HTTP status of the response, or the `code` of a `Status` that a watch event contained.

@@ -41,6 +41,7 @@ pub(crate) async fn open(
             FaultReason::TimedOut,
             format!("no answer from the API server within {seconds} s"),
         )
+        .unanswered()
     };
     let response = timeout(headers_within, client.send(request.map(Body::from)))
         .await

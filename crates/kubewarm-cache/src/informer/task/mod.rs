@@ -201,8 +201,8 @@ impl InformerTask {
         }
         let is_denied = fault.reason().is_access_denied();
         let confirmed_at = |control: &InformerControl| control.access.permission().confirmed_at;
-        let is_unreachable =
-            fault.reason() == FaultReason::Unreachable && fault.retry_after().is_none();
+        let is_unreachable = fault.retry_after().is_none()
+            && (fault.reason() == FaultReason::Unreachable || fault.is_unanswered());
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             () = self.early_start(failed_at), if is_unreachable => self.backoff.start_early(),
