@@ -201,6 +201,11 @@ crates/kubewarm-serve/src/reads/covering_informers/tests.rs an_informer_answers_
 crates/kubewarm-cache/src/store/event_log_follower/tests.rs a_later_follower_never_receives_purged_changes
 tests/e2e/cases/reads/answers.rs reads_wait_for_a_cold_store_and_a_narrowed_profile_returns_no_empty_list
 
+Reads 3
+tests/e2e/cases/reads/freshness.rs no_response_is_older_than_it_states
+tests/protocol/silence.rs events_and_bookmarks_prove_nothing_until_they_reach_the_version_of_a_list
+tests/protocol/silence.rs bookmarks_of_an_api_server_without_etcd_prove_nothing
+
 TLS 1
 crates/kubewarm-client/src/connection/tests.rs a_kubeconfig_that_skips_tls_verification_is_refused
 tests/repository/generated_cli.rs no_flag_and_no_variable_skips_verification
