@@ -10,5 +10,6 @@ mod oldest;
 mod picture;
 mod prometheus;
 mod protobuf;
+mod quiet;
 mod recovery;
 mod replay;

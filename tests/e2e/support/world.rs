@@ -89,6 +89,12 @@ impl World {
         Self::start(ControlPlane::builder().with_oldest_apiserver(), Rights::ClusterWide)
     }
 
+    /// A control plane whose etcd sends progress notifications only every 10 minutes. No controller
+    /// changes the objects.
+    pub(crate) fn with_rare_progress() -> Result<Self, Failure> {
+        Self::start(ControlPlane::builder().with_rare_progress(), Rights::ClusterWide)
+    }
+
     /// A control plane for one test at a time. The test may change any object, but must leave
     /// processes and the audit log alone. Afterwards all its objects are deleted.
     pub(crate) fn lease() -> Result<Self, Failure> {

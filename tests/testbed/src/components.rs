@@ -18,9 +18,9 @@ pub(crate) fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-pub(crate) fn etcd(layout: &Layout, ports: Ports) -> Vec<OsString> {
+pub(crate) fn etcd(layout: &Layout, ports: Ports, asked: &Builder) -> Vec<OsString> {
     let (client, peer) = (url(ports.client), url(ports.peer));
-    vec![
+    let mut args = vec![
         flag("--data-dir", layout.etcd()),
         flag("--listen-client-urls", &client),
         flag("--advertise-client-urls", &client),
@@ -28,11 +28,14 @@ pub(crate) fn etcd(layout: &Layout, ports: Ports) -> Vec<OsString> {
         flag("--initial-advertise-peer-urls", &peer),
         flag("--initial-cluster", format!("default={peer}")),
         "--unsafe-no-fsync".into(),
+        "--log-level=warn".into(),
+    ];
+    if !asked.has_rare_progress {
         // Real clusters set this interval. The API server needs etcd's progress notifications for
         // bookmarks and for consistent reads from its watch cache.
-        "--watch-progress-notify-interval=5s".into(),
-        "--log-level=warn".into(),
-    ]
+        args.push("--watch-progress-notify-interval=5s".into());
+    }
+    args
 }
 
 pub(crate) fn apiserver(

@@ -24,6 +24,7 @@ use crate::{components, port};
 pub struct Builder {
     controller_manager: bool,
     has_oldest_apiserver: bool,
+    pub(crate) has_rare_progress: bool,
     pub(crate) audited: Audited,
     pub(crate) apiserver_args: Vec<OsString>,
     folder: Option<PathBuf>,
@@ -44,6 +45,14 @@ impl Builder {
     #[must_use]
     pub fn with_oldest_apiserver(mut self) -> Self {
         self.has_oldest_apiserver = true;
+        self
+    }
+
+    /// Lets etcd send progress notifications only every 10 minutes, which is etcd's default. The
+    /// testbed's default is 5 s, as in real clusters.
+    #[must_use]
+    pub fn with_rare_progress(mut self) -> Self {
+        self.has_rare_progress = true;
         self
     }
 
@@ -161,8 +170,8 @@ impl Builder {
                 None => connect(),
             })
         };
-        let etcd =
-            Process::new(server("etcd", components::etcd(&layout, ports)), accepts(ports.client));
+        let arguments = components::etcd(&layout, ports, &self);
+        let etcd = Process::new(server("etcd", arguments), accepts(ports.client));
         let admission = self.controller_manager;
         let arguments = components::apiserver(&layout, ports, &self, admission)?;
         let apiserver = if self.has_oldest_apiserver {
