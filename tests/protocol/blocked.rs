@@ -2,6 +2,7 @@
 
 use crate::{
     engine::{Engine, informer, quick, run},
+    read_engine::{ReadEngine, request},
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
@@ -11,9 +12,10 @@ use kubewarm_cache::informer::{
     InformerHandles, InformerPermission, InformerPhase, InformerTiming, PermissionDenial,
     PermissionState, RelistReason, ResourceMetrics, UpstreamWatchEnd,
 };
+use kubewarm_serve::metrics::ClientWatchEnd;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// The watches in the order in which they were opened.
 type Feeds = Arc<Mutex<Vec<Feed>>>;
@@ -269,4 +271,26 @@ async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
     unblock(&reports, &pods.key);
     engine.until_shown(&pods.key, &["a@12"]).await;
     assert_eq!(server.count(Kind::List), 2);
+}
+
+#[tokio::test]
+async fn a_block_ends_a_clients_watch_that_no_change_wakes() {
+    let world = ReadEngine::start(|asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
+        _ => quiet(asked),
+    })
+    .await;
+    let request = request("/api/v1/pods?watch=1");
+    let watching = request.watch.clone().unwrap();
+    let mut watch = world.reads.watch(&request, &watching, None, &"caller").await.unwrap();
+    assert_eq!(watch.next().await.unwrap().events, 1, "the initial object");
+    let is_open = timeout(Duration::from_millis(100), watch.next()).await.is_err();
+    assert!(is_open && watch.ended().is_none());
+    // The API server has not rejected the informer, so the store keeps its objects and its log.
+    let state =
+        PermissionState::Unverified { verified_at: Timestamp::now(), message: "429".into() };
+    decide(&world.engine.reports, &world.key, state);
+    let last = timeout(Duration::from_secs(6), watch.next()).await.unwrap();
+    assert!(last.is_none(), "the client can resume, so the watch ends without an error event");
+    assert_eq!(watch.ended(), Some(ClientWatchEnd::InformerGone));
 }

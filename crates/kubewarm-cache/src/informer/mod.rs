@@ -24,6 +24,7 @@ pub use self::{
         DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport, KEPT_BY_BOOKMARKS,
         LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
         UpstreamWatchEnd,
+        access_counter::AccessCounter,
         change_notifier::ChangeNotifier,
         metrics::{
             CONSISTENCY_OUTCOMES, InformerMetrics, LIST_OUTCOMES, OTHER, REQUEST_BUCKETS,

@@ -1,8 +1,8 @@
 //! Creates, pauses and stops all informers, and runs one task for each informer.
 
 use super::{
-    ChangeNotifier, FreshnessChecker, InformerChanges, InformerMetrics, InformerPermission,
-    InformerReport, InformerTiming, OwnRequests, RelistReason, Verb,
+    AccessCounter, ChangeNotifier, FreshnessChecker, InformerChanges, InformerMetrics,
+    InformerPermission, InformerReport, InformerTiming, OwnRequests, RelistReason, Verb,
     report::new_results::NewResults,
     requests::{list_method::ListMethodSupport, list_slots::ListSlots},
     shared_informer::SharedInformer,
@@ -103,6 +103,12 @@ impl InformerHandles {
     /// call for every client request.
     pub fn get_summary(&self, key: &InformerKey) -> Option<InformerReport> {
         self.informer(key).map(|informer| informer.get_summary())
+    }
+
+    /// Returns the counter of the changes after which clients' access to the informer's store can
+    /// differ. `None` if the registry has no informer for `key`.
+    pub fn access_counter(&self, key: &InformerKey) -> Option<AccessCounter> {
+        self.informer(key).map(|informer| informer.access_counter.clone())
     }
 
     /// Returns the same as [`InformerHandles::get_summary`], and records that a client wants to
@@ -313,6 +319,7 @@ impl InformerRegistry {
     /// Ends an informer and drops its store. An unknown key has no effect.
     pub fn stop(&mut self, key: &InformerKey) {
         let Some(informer) = self.informers.informers.write().remove(key) else { return };
+        informer.access_counter.increment();
         informer.stop.cancel();
         self.informers.new_results.forget(key);
         self.catalog.close(key);

@@ -5,8 +5,12 @@ use super::{
     ChangeNotifier, FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod,
     RelistReason,
     report::{
-        latency_window::LatencyWindow, new_results::NewResults, own_requests::OwnRequests,
-        permission_record::PermissionRecord, permission_state::InformerPermission,
+        access_counter::{AccessCounter, StatusGuard},
+        latency_window::LatencyWindow,
+        new_results::NewResults,
+        own_requests::OwnRequests,
+        permission_record::PermissionRecord,
+        permission_state::InformerPermission,
         status::InformerStatus,
     },
     requests::list_watch_client::ListWatchClient,
@@ -18,7 +22,7 @@ use kubewarm_api::model::{
     AccessLossPolicy, Delta, DeltaOutcome, DeltaSink, FaultReason, InformerKey, InformerSettings,
     InformerSpec, ProfileMode, RequestFault, ResourceVersion, Verb,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Notify, watch},
@@ -38,6 +42,7 @@ pub(super) struct SharedInformer {
     pub(super) list_watch: Result<ListWatchClient, RequestFault>,
     pub(super) control: watch::Sender<InformerControl>,
     status: Mutex<InformerStatus>,
+    pub(super) access_counter: AccessCounter,
     /// Latencies of clients' reads. They have a lock of their own, so that a read does not wait for
     /// an event.
     read_latencies: Mutex<LatencyWindow>,
@@ -101,6 +106,7 @@ impl SharedInformer {
             list_watch: ListWatchClient::new(client, &spec.key),
             control: watch::Sender::new(control),
             status: Mutex::new(InformerStatus::new()),
+            access_counter: AccessCounter::default(),
             read_latencies: Mutex::default(),
             sink: Mutex::new(sink),
             reader,
@@ -112,8 +118,8 @@ impl SharedInformer {
     }
 
     /// Locks the informer's status. The caller must release the lock before any `await`.
-    pub(super) fn status(&self) -> MutexGuard<'_, InformerStatus> {
-        self.status.lock()
+    pub(super) fn status(&self) -> StatusGuard<'_> {
+        StatusGuard::new(&self.status, &self.access_counter)
     }
 
     pub(super) fn mode(&self) -> ProfileMode {
@@ -226,6 +232,9 @@ impl SharedInformer {
             is_loss = control.access.update(permission, listed_in, Timestamp::now());
             has_block = was_blocked || control.access.is_blocked();
             control.ends += u64::from(is_loss);
+            if is_new {
+                self.access_counter.increment();
+            }
             is_new
         });
         if is_new && has_block {

@@ -1,5 +1,6 @@
 //! The report of an informer's state, for statuses, metrics and `/debug/informers`.
 
+pub(super) mod access_counter;
 pub(super) mod change_notifier;
 pub(super) mod latency_window;
 pub(super) mod metrics;

@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
 
-/// The maximum number of changes that one call of `WatchCursor::next` examines. After each call,
-/// other tasks of the thread can run.
-const MAX_CHANGES: usize = 64;
+/// The bytes that an examined change counts at least against the watch's scan budget. Other tasks
+/// of the thread can run after at most 256 changes, even if no selector reads an object.
+const MIN_CHANGE_BYTES: usize = 4 << 10;
 
 /// A client watch's position in the event log of its informer, and the encoding of the watch's
 /// events.
@@ -167,13 +167,12 @@ impl WatchCursor {
 
     fn next_changes(&mut self, shared: &ChangeCache) -> WatchStep {
         let mut piece: Vec<Bytes> = Vec::new();
-        for _ in 0..MAX_CHANGES {
-            let is_full = piece.iter().map(Bytes::len).sum::<usize>() >= PIECE_BYTES;
-            if is_full || self.scan_budget.is_over() {
-                break;
-            }
+        while piece.iter().map(Bytes::len).sum::<usize>() < PIECE_BYTES
+            && !self.scan_budget.is_over()
+        {
             match self.follower.next_event() {
                 FollowerEvent::Change(change) => {
+                    self.scan_budget.charge(MIN_CHANGE_BYTES);
                     if let Err(damaged) = self.add(change, shared, &mut piece) {
                         return self.end_with(damaged, &piece);
                     }

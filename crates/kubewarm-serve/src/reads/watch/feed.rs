@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        ReadService, ReadSource, access_loss_check::AccessLossCheck,
+        ReadService, ReadSource, ServingIndex, access_loss_check::AccessLossCheck,
         covering_informers::CoveringInformers,
     },
     cursor::{WatchChunk, WatchCursor, WatchStep, error},
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::metrics::ClientWatchEnd;
 use kubewarm_api::model::{AccessLossPolicy, IndexDefinition, ProfileRef, ResourceVersion};
-use kubewarm_cache::store::FollowerLag;
+use kubewarm_cache::{informer::AccessCounter, store::FollowerLag};
 use kubewarm_wire::{MediaType, ObjectRequest, StatusError};
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
@@ -48,6 +48,14 @@ pub(super) struct ActiveWatch {
     pub(super) profile: Option<ProfileRef>,
     pub(super) source: ReadSource,
     pub(super) access_requirement: AccessLossCheck,
+    /// Counts the changes of the informer's access; `None` if the informer does not exist.
+    pub(super) access_counter: Option<AccessCounter>,
+    /// The count at which the watch last checked `access_requirement`. `None` before the first
+    /// check, and after a change of the policy.
+    pub(super) checked_at: Option<u64>,
+    /// The profiles' informers at the watch's last check of the profiles; `None` before the first
+    /// check. Each reconciliation that changes a decision makes a new index.
+    pub(super) checked_index: Option<Arc<ServingIndex>>,
     /// The field indexes of profiles that the watch's field selector names.
     pub(super) indexes: Vec<IndexDefinition>,
     pub(super) cursor: WatchCursor,
@@ -101,6 +109,9 @@ impl WatchFeed {
     /// Returns the next chunk of events; `None` after the watch has ended. Cancel safe: if the
     /// caller drops the call, no event is lost.
     pub async fn next(&mut self) -> Option<WatchChunk> {
+        // One timer for all wake-ups of this call, because a wake-up without an event need not
+        // change it. The first `reset` below starts it.
+        let mut deadline = pin!(sleep_until(Instant::now()));
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };
             open.cursor.yield_if_over().await;
@@ -111,12 +122,17 @@ impl WatchFeed {
             changed.as_mut().enable();
             match open.step(Instant::now()) {
                 WatchStep::Piece(piece) if piece.events > 0 => return Some(piece),
-                WatchStep::Piece(_) => tokio::task::yield_now().await,
+                // No examined change concerns the watch. If the scan budget is used up, the loop
+                // yields before it examines more changes.
+                WatchStep::Piece(_) => {}
                 WatchStep::Quiet(_) => {
                     let until = open.timing.next_deadline();
+                    if deadline.deadline() != until {
+                        deadline.as_mut().reset(until);
+                    }
                     select! {
                         () = changed => {}
-                        () = sleep_until(until) => {}
+                        () = deadline.as_mut() => {}
                     }
                 }
                 WatchStep::End(end, last) => {
@@ -139,24 +155,14 @@ impl Serialize for WatchProgress {
 
 impl ActiveWatch {
     fn step(&mut self, now: Instant) -> WatchStep {
-        let gone = ClientWatchEnd::InformerGone;
         if now >= self.timing.profile_check {
             self.timing.profile_check = now + PROFILE_CHECK_INTERVAL;
-            let Some(policy) = self.policy() else { return self.cursor.expire(gone) };
-            self.access_requirement.policy = policy;
+            if !self.is_declared() {
+                return self.cursor.expire(ClientWatchEnd::InformerGone);
+            }
         }
-        // If the informer loses access, the watch must not send the remaining initial objects, even
-        // if the informer regains access. Later events need no such check: if the API server has
-        // rejected the informer, kubewarm empties the store, and this ends the watch.
-        if !self.cursor.is_beginning() {
-            self.access_requirement.losses = None;
-        }
-        let report = self.reads.dependencies.reports.get_summary(&self.source.informer);
-        if !self.access_requirement.permit(report.as_ref()) {
-            let is_blocked = report.is_some_and(|report| report.lost_at.is_some());
-            // A blocked informer can keep its event log. So the watch ends without an error event,
-            // and the client can resume when the informer is warm again.
-            return if is_blocked { WatchStep::End(gone, None) } else { self.cursor.expire(gone) };
+        if let Some(end) = self.check_access() {
+            return end;
         }
         if now >= self.timing.end {
             return WatchStep::End(ClientWatchEnd::Timeout, None);
@@ -172,13 +178,50 @@ impl ActiveWatch {
         bookmark.map_or(WatchStep::Quiet(None), WatchStep::Piece)
     }
 
+    /// Ends the watch if it can no longer read the informer's store. Reads only one number if the
+    /// informer's access has not changed since the last call.
+    fn check_access(&mut self) -> Option<WatchStep> {
+        // If the informer loses access, the watch must not send the remaining initial objects, even
+        // if the informer regains access. Later events need no such check: if the API server has
+        // rejected the informer, kubewarm empties the store, and this ends the watch.
+        if !self.cursor.is_beginning() {
+            self.access_requirement.losses = None;
+        }
+        let count = self.access_counter.as_ref().map(AccessCounter::get);
+        if count.is_some() && count == self.checked_at {
+            return None;
+        }
+        self.checked_at = count;
+        let report = self.reads.dependencies.reports.get_summary(&self.source.informer);
+        if self.access_requirement.permit(report.as_ref()) {
+            return None;
+        }
+        let gone = ClientWatchEnd::InformerGone;
+        let is_blocked = report.is_some_and(|report| report.lost_at.is_some());
+        // A blocked informer can keep its event log. So the watch ends without an error event, and
+        // the client can resume when the informer is warm again.
+        Some(if is_blocked { WatchStep::End(gone, None) } else { self.cursor.expire(gone) })
+    }
+
+    /// Whether a profile still serves reads from the informer. Reads the profiles only if they have
+    /// changed since the last call, and then also their policy.
+    fn is_declared(&mut self) -> bool {
+        let Ok(index) = self.reads.serving_index() else { return false };
+        if self.checked_index.as_ref().is_some_and(|checked| Arc::ptr_eq(checked, &index)) {
+            return true;
+        }
+        let Some(policy) = self.policy(&index) else { return false };
+        (self.access_requirement.policy, self.checked_at) = (policy, None);
+        self.checked_index = Some(index);
+        true
+    }
+
     /// The strictest `onAccessLost` policy of the profiles that still serve reads from the
     /// informer; `None` if no profile serves reads from the informer any more.
-    fn policy(&self) -> Option<AccessLossPolicy> {
-        let serving_index = self.reads.serving_index().ok()?;
+    fn policy(&self, serving_index: &ServingIndex) -> Option<AccessLossPolicy> {
         let operator_namespace = &self.reads.dependencies.operator_namespace;
         let covering = CoveringInformers::find(
-            &serving_index,
+            serving_index,
             &self.request,
             self.profile.as_ref(),
             operator_namespace,

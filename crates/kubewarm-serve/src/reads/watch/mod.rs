@@ -91,6 +91,9 @@ impl ReadService {
                 profile: profile.cloned(),
                 source: ReadSource::of(candidate, route),
                 access_requirement: candidate.access_requirement(),
+                access_counter: self.dependencies.reports.access_counter(candidate.key),
+                checked_at: None,
+                checked_index: None,
                 indexes: route.fields.indexes.clone(),
                 cursor: WatchCursor::new(
                     EventEncoder::new(&route.kind, format, &self.dependencies.metrics),
