@@ -53,7 +53,19 @@ const OTHER_LABELS: &[(&str, &str, &str, &str)] = &[
     ("jobs.batch", "status.successful", "status.succeeded", "0"),
 ];
 
+/// The fields that the API server's watch cache indexes (`Indexers` in pkg/registry): resource and
+/// path.
+const INDEXED_FIELDS: &[(&str, &str)] = &[("pods", "spec.nodeName")];
+
 impl GroupResource {
+    /// The paths of the fields that kubewarm indexes in each complete store of this resource, as
+    /// the API server does, because a client on each node selects by them.
+    pub fn indexed_fields(&self) -> impl Iterator<Item = FieldPath> {
+        let kind = self.to_string();
+        let fields = INDEXED_FIELDS.iter().filter(move |(resource, _)| *resource == kind);
+        fields.filter_map(|(_, path)| FieldPath::parse(path).ok())
+    }
+
     /// Whether the API server's code lists the fields that selectors of this resource support. For
     /// all other resources, field selectors support `metadata.name`, `metadata.namespace` and the
     /// selectable fields of the resource's `CustomResourceDefinition`.

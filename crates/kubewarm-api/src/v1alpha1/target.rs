@@ -80,7 +80,8 @@ pub struct TargetSpec {
     pub projection: ProjectionSpec,
 
     /// Indexes of fields, 1 to 16. Clients of kubewarm select objects with
-    /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels are always indexed. Default: none.
+    /// `fieldSelector=index.kubewarm.io/<name>=<value>`. Labels and the field `spec.nodeName` of
+    /// pods are always indexed. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]

@@ -15,8 +15,9 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Maximum number of field indexes in one store. If the profiles declare more indexes, the store
-/// creates only the first 32 in the order of their field paths. kubewarm then logs a warning.
+/// Maximum number of field indexes in one store that profiles declare. If the profiles declare more
+/// indexes, the store creates only the first 32 in the order of their field paths. kubewarm then
+/// logs a warning.
 pub const INDEXES_PER_STORE: usize = 32;
 
 /// The groups of stores that share zstd dictionaries.
@@ -78,7 +79,8 @@ impl StoreCatalog {
         Self { dictionary_cost: DictionaryCost::Ignored, ..Self::default() }
     }
 
-    /// Opens an empty store with an index of each field path in `indexes`. If a store is already
+    /// Opens an empty store with an index of each field path in `indexes`, and of the fields that
+    /// the API server indexes. If a store is already
     /// open under `key`, the call closes that store. Readers of the closed store keep its last
     /// objects.
     pub fn open(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> StoreWriter {
@@ -88,7 +90,7 @@ impl StoreCatalog {
         if !is_secret {
             group.add_store(&store);
         }
-        store.declare(&limited_indexes(key, indexes));
+        store.declare(&all_indexes(key, indexes));
         let old = self.stores.write().insert(key.clone(), Arc::clone(&store));
         if let Some(old) = old {
             old.close();
@@ -155,7 +157,8 @@ impl StoreCatalog {
         }
     }
 
-    /// Makes an open store index exactly the field paths in `indexes`. The call drops other field
+    /// Makes an open store index exactly the field paths in `indexes`, and the fields that the API
+    /// server indexes. The call drops other field
     /// indexes at once. The `StoreCatalog`'s maintenance thread fills new indexes later. Queries
     /// use an index only when the index is complete.
     ///
@@ -164,7 +167,7 @@ impl StoreCatalog {
     pub fn set_indexes(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) {
         let store = self.stores.read().get(key).map(Arc::clone);
         if let Some(store) = store {
-            store.declare(&limited_indexes(key, indexes));
+            store.declare(&all_indexes(key, indexes));
         }
     }
 
@@ -188,14 +191,18 @@ impl StoreCatalog {
     }
 }
 
-/// Returns the first [`INDEXES_PER_STORE`] of the field paths `indexes` in sorted order. Logs a
-/// warning if `indexes` has more paths.
-fn limited_indexes(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
+/// Returns the field paths that the store of `key` always indexes, and the first
+/// [`INDEXES_PER_STORE`] of the paths `indexes` in sorted order. Logs a warning if `indexes` has
+/// more paths.
+fn all_indexes(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPath> {
     if indexes.len() > INDEXES_PER_STORE {
         let declared = indexes.len();
         tracing::warn!(informer = %key, declared, limit = INDEXES_PER_STORE, "too many indexes");
     }
-    indexes.iter().take(INDEXES_PER_STORE).cloned().collect()
+    // A store of metadata lacks such fields.
+    let is_complete = matches!(key.projection, Projection::Full(_));
+    let built_in = key.resource.group_resource().indexed_fields().filter(|_| is_complete);
+    built_in.chain(indexes.iter().take(INDEXES_PER_STORE).cloned()).collect()
 }
 
 #[cfg(test)]
@@ -204,7 +211,7 @@ mod tests {
     use crate::store::fixtures::{
         all, body, informer_key, is_indexed, upsert, version, with_field,
     };
-    use kubewarm_api::model::{Delta, DeltaSink, ReplacePolicy};
+    use kubewarm_api::model::{Delta, DeltaSink, ManagedFieldsPolicy, ReplacePolicy};
     use std::thread;
 
     fn path(text: &str) -> FieldPath {
@@ -321,6 +328,25 @@ mod tests {
         assert!(!is_indexed(&reader, &path("z")));
         catalog.set_indexes(&key, &BTreeSet::new());
         assert!(!is_indexed(&reader, &path("a")));
+    }
+
+    #[test]
+    fn a_store_of_complete_pods_always_indexes_the_node_name() {
+        let all = Projection::Full(ManagedFieldsPolicy::Drop);
+        let metadata = Projection::Metadata(ManagedFieldsPolicy::Drop);
+        for (resource, projection, expected) in
+            [("pods", all, true), ("pods", metadata, false), ("nodes", all, false)]
+        {
+            let catalog = StoreCatalog::new();
+            let key = InformerKey { projection, ..informer_key(resource) };
+            let reader = catalog.open(&key, &BTreeSet::new()).reader();
+            for indexes in [BTreeSet::new(), BTreeSet::from([path("spec.nodeName"), path("a")])] {
+                let is_built_in = indexes.is_empty();
+                catalog.set_indexes(&key, &indexes);
+                let is_indexed = is_indexed(&reader, &path("spec.nodeName"));
+                assert_eq!(is_indexed, expected || !is_built_in, "{key}");
+            }
+        }
     }
 
     #[test]

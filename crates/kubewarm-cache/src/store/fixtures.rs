@@ -79,10 +79,14 @@ pub(super) fn labelled(reader: &StoreReader, labels: LabelSelector) -> Vec<Store
     selected(reader, &ObjectQuery { labels, ..ObjectQuery::default() })
 }
 
-pub(super) fn with_field(reader: &StoreReader, path: &FieldPath, value: &str) -> Vec<StoredObject> {
+pub(super) fn field_query(path: &FieldPath, value: &str) -> ObjectQuery {
     let (path, value) = (path.clone(), value.into());
     let test = BodyPredicate::Field { path, absent: "".into(), is_equality: true, value };
-    selected(reader, &ObjectQuery { tests: [test].into_iter().collect(), ..ObjectQuery::default() })
+    ObjectQuery { tests: [test].into_iter().collect(), ..ObjectQuery::default() }
+}
+
+pub(super) fn with_field(reader: &StoreReader, path: &FieldPath, value: &str) -> Vec<StoredObject> {
+    selected(reader, &field_query(path, value))
 }
 
 pub(super) fn is_indexed(reader: &StoreReader, path: &FieldPath) -> bool {

@@ -7,7 +7,7 @@ use super::{
     },
 };
 use kubewarm_api::model::{
-    Delta, DeltaOutcome, DeltaSink, FieldPath, LabelRequirement, LabelSelector,
+    Delta, DeltaOutcome, DeltaSink, FieldPath, InformerKey, LabelRequirement, LabelSelector,
     LabelSelectorOperator, ObjectKey, ReplacePolicy,
 };
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ use std::{
 type ModelObject = (u8, u64, BTreeMap<u8, u8>, u8);
 
 #[derive(Clone, Debug)]
-enum HistoryStep {
+pub(super) enum HistoryStep {
     Upsert {
         key: (u8, u8),
         uid: u8,
@@ -46,8 +46,6 @@ enum HistoryStep {
 struct StoreModel {
     rows: BTreeMap<(u8, u8), ModelObject>,
     list: Option<(bool, BTreeSet<(u8, u8)>)>,
-    /// Arrival time of the next deltas, in milliseconds since the start of the test.
-    now: u64,
 }
 
 impl StoreModel {
@@ -85,10 +83,7 @@ impl StoreModel {
                 }
                 Some(_) | None => DeltaOutcome::Outdated,
             },
-            HistoryStep::Arrived(later) => {
-                self.now += u64::from(*later);
-                DeltaOutcome::Noted
-            }
+            HistoryStep::Arrived(_) => DeltaOutcome::Noted,
             HistoryStep::ListStarted(everything) => {
                 self.list = Some((*everything, BTreeSet::new()));
                 DeltaOutcome::Noted
@@ -113,7 +108,7 @@ impl StoreModel {
     }
 }
 
-fn steps() -> impl Strategy<Value = Vec<HistoryStep>> {
+pub(super) fn steps() -> impl Strategy<Value = Vec<HistoryStep>> {
     let key = || (0..4_u8, 0..40_u8);
     let labels = proptest::collection::btree_map(0..3_u8, 0..4_u8, 0..4);
     let step = prop_oneof![
@@ -146,40 +141,60 @@ fn json(object: &ModelObject) -> String {
     )
 }
 
-fn perform(
-    writer: &mut StoreWriter,
-    catalog: &StoreCatalog,
-    step: &HistoryStep,
+/// The store of one informer, to which a test applies steps.
+pub(super) struct StoreHistory {
+    key: InformerKey,
+    writer: StoreWriter,
     began: Instant,
-    model: &StoreModel,
-) -> Option<DeltaOutcome> {
-    let now = model.now;
-    let time = |milliseconds| began + Duration::from_millis(milliseconds);
-    let name = |key: &(u8, u8)| format!("n{}/x{:02}", key.0, key.1);
-    let text = |version: &u64| if *version == 0 { String::new() } else { version.to_string() };
-    Some(match step {
-        HistoryStep::Upsert { key, uid, version, labels, node } => {
-            let body = json(&(*uid, *version, labels.clone(), *node));
-            writer.apply(upsert(&name(key), *uid, &text(version), &body))
-        }
-        HistoryStep::Remove { key, version } => writer.apply(remove(&name(key), &text(version))),
-        HistoryStep::ListStarted(everything) => {
-            let reread =
-                if *everything { ReplacePolicy::Everything } else { ReplacePolicy::Changed };
-            writer.apply(Delta::ListStarted(reread))
-        }
-        HistoryStep::Arrived(later) => writer.apply(Delta::Arrived(time(now + u64::from(*later)))),
-        HistoryStep::ListDone => writer.apply(Delta::ListDone(version("30"))),
-        HistoryStep::Purge => writer.apply(Delta::Purge),
-        HistoryStep::Declare(on) => {
-            let paths = on.then(node_path);
-            catalog.set_indexes(&informer_key("pods"), &paths.into_iter().collect());
-            return None;
-        }
-    })
+    /// Arrival time of the next deltas, in milliseconds since `began`.
+    now: u64,
+    /// Milliseconds for each millisecond of a step.
+    milliseconds: u64,
 }
 
-fn node_path() -> FieldPath {
+impl StoreHistory {
+    pub(super) fn start(catalog: &StoreCatalog, key: InformerKey, milliseconds: u64) -> Self {
+        let writer = catalog.open(&key, &BTreeSet::new());
+        Self { key, writer, began: Instant::now(), now: 0, milliseconds }
+    }
+
+    pub(super) fn perform(
+        &mut self,
+        catalog: &StoreCatalog,
+        step: &HistoryStep,
+    ) -> Option<DeltaOutcome> {
+        let writer = &mut self.writer;
+        let name = |key: &(u8, u8)| format!("n{}/x{:02}", key.0, key.1);
+        let text = |version: &u64| if *version == 0 { String::new() } else { version.to_string() };
+        Some(match step {
+            HistoryStep::Upsert { key, uid, version, labels, node } => {
+                let body = json(&(*uid, *version, labels.clone(), *node));
+                writer.apply(upsert(&name(key), *uid, &text(version), &body))
+            }
+            HistoryStep::Remove { key, version } => {
+                writer.apply(remove(&name(key), &text(version)))
+            }
+            HistoryStep::ListStarted(everything) => {
+                let reread =
+                    if *everything { ReplacePolicy::Everything } else { ReplacePolicy::Changed };
+                writer.apply(Delta::ListStarted(reread))
+            }
+            HistoryStep::Arrived(later) => {
+                self.now += u64::from(*later) * self.milliseconds;
+                writer.apply(Delta::Arrived(self.began + Duration::from_millis(self.now)))
+            }
+            HistoryStep::ListDone => writer.apply(Delta::ListDone(version("30"))),
+            HistoryStep::Purge => writer.apply(Delta::Purge),
+            HistoryStep::Declare(on) => {
+                let paths = on.then(node_path);
+                catalog.set_indexes(&self.key, &paths.into_iter().collect());
+                return None;
+            }
+        })
+    }
+}
+
+pub(super) fn node_path() -> FieldPath {
     FieldPath::parse("spec.nodeName").unwrap()
 }
 
@@ -247,12 +262,11 @@ proptest! {
     #[test]
     fn a_store_matches_a_model_under_random_deltas(steps in steps()) {
         let catalog = StoreCatalog::new();
-        let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::new());
-        let reader = catalog.reader(&informer_key("pods")).unwrap();
+        let mut history = StoreHistory::start(&catalog, informer_key("configmaps"), 1);
+        let reader = history.writer.reader();
         let (mut model, mut indexed) = (StoreModel::default(), false);
-        let began = Instant::now();
         for (at, step) in steps.iter().enumerate() {
-            let outcome = match perform(&mut writer, &catalog, step, began, &model) {
+            let outcome = match history.perform(&catalog, step) {
                 // The model does not compare events with the version of the whole store.
                 Some(DeltaOutcome::Replayed) => Some(DeltaOutcome::Outdated),
                 outcome => outcome,
@@ -266,8 +280,8 @@ proptest! {
                 compare(&reader, &model, indexed)?;
             }
         }
-        writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
-        writer.apply(Delta::ListDone(version("31")));
+        history.writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
+        history.writer.apply(Delta::ListDone(version("31")));
         prop_assert_eq!(reader.usage().bytes, 0);
     }
 }

@@ -50,8 +50,8 @@ fn an_object_is_added_changed_and_removed() {
 fn an_index_has_no_values_until_an_object_has_one() {
     let path = FieldPath::parse("spec.color").unwrap();
     let catalog = StoreCatalog::new();
-    let mut writer = catalog.open(&informer_key("pods"), &BTreeSet::from([path.clone()]));
-    let reader = catalog.reader(&informer_key("pods")).unwrap();
+    let mut writer = catalog.open(&informer_key("configmaps"), &BTreeSet::from([path.clone()]));
+    let reader = writer.reader();
     let (red, plain) = (body("{}", r#","spec":{"color":"red"}"#), body("{}", ""));
     let without = || reader.paths_without_values();
     assert_eq!(without(), std::slice::from_ref(&path));
