@@ -3,6 +3,7 @@
 
 use super::{
     dictionary::DictionarySet,
+    dispatch::DispatchIndex,
     event_log::EventLog,
     index::{FieldIndex, LabelIndex, ValueIndex},
     namespace_interner::NamespaceInterner,
@@ -31,7 +32,8 @@ pub(super) struct StoreContents {
     odd: BTreeMap<u32, RowIdentity>,
     pub(super) labels: LabelIndex,
     pub(super) declared: Vec<FieldIndex>,
-    /// The field paths of the indexes in `declared`. The writer reads an object's field values
+    /// The field paths of the indexes in `declared`, and then the paths without an index that
+    /// followers in `dispatch` still need. The writer reads an object's field values
     /// without the store's lock. Under the lock, the writer then compares this pointer, to detect
     /// that the paths have changed.
     pub(super) paths: Arc<FieldPathSet>,
@@ -42,6 +44,7 @@ pub(super) struct StoreContents {
     pub(super) encoding: ObjectEncoding,
     pub(super) dictionaries: DictionarySet,
     pub(super) log: EventLog,
+    pub(super) dispatch: DispatchIndex,
     /// Bytes of the stored objects, as packed (usually compressed) in the store's rows. Objects
     /// that only the event log keeps do not count.
     pub(super) object_bytes: usize,
@@ -54,13 +57,13 @@ pub(super) struct RowIdentity {
     pub(super) version: Option<ResourceVersion>,
 }
 
-/// One object's values for each field index that the profiles declare, in the order of
-/// [`StoreContents::paths`].
+/// One object's values for each field path, in the order of [`StoreContents::paths`]. The field
+/// indexes use the first ones.
 pub(super) type IndexedValues = Vec<Vec<Box<str>>>;
 
 impl StoreContents {
     /// Returns the memory of the store in bytes: packed (usually compressed) objects, rows, key
-    /// order, namespaces, indexes, dictionaries and event log.
+    /// order, namespaces, indexes, dictionaries, event log and the feeds of its changes.
     pub(super) fn bytes(&self) -> usize {
         let declared: usize = self.declared.iter().map(|index| index.values.bytes()).sum();
         self.object_bytes
@@ -72,6 +75,7 @@ impl StoreContents {
             + self.labels.bytes()
             + self.dictionaries.bytes()
             + self.log.bytes()
+            + self.dispatch.bytes()
     }
 
     /// Returns the object's position in key order as `Ok`. If the store does not contain the
@@ -278,7 +282,8 @@ impl StoreContents {
                 self.declared.push(FieldIndex { path: path.clone(), values, is_complete });
             }
         }
-        self.paths = Arc::new(self.declared.iter().map(|index| index.path.clone()).collect());
+        let declared = self.declared.iter().map(|index| &index.path);
+        self.paths = Arc::new(declared.chain(self.dispatch.paths()).cloned().collect());
         gone
     }
 
@@ -299,13 +304,14 @@ impl StoreContents {
     }
 
     /// Removes the store's objects, its version and the changes in its event log. The field indexes
-    /// that profiles declare stay, empty and complete.
+    /// that profiles declare stay, empty and complete, and followers stay registered.
     ///
     /// Returns the previous contents, which the caller must drop outside the store's lock.
     pub(super) fn purge(&mut self) -> Self {
         let log = self.log.emptied();
         let (paths, encoding) = (Arc::clone(&self.paths), self.encoding);
-        let mut empty = Self { paths, encoding, log, ..Self::default() };
+        let dispatch = std::mem::take(&mut self.dispatch);
+        let mut empty = Self { paths, encoding, log, dispatch, ..Self::default() };
         empty.declared.extend(self.declared.iter().map(|index| FieldIndex {
             path: index.path.clone(),
             values: ValueIndex::default(),

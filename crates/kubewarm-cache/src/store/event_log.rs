@@ -5,6 +5,7 @@ use super::{
     allocation::taken,
     contents::StoreContents,
     dictionary::DictionarySet,
+    index_entries::IndexEntries,
     packed_object::{BodyCompression, DetachedObject},
 };
 use kubewarm_api::model::{ObjectEncoding, ResourceVersion};
@@ -184,7 +185,8 @@ impl EventLog {
         Some(self.first() + known as u64)
     }
 
-    fn first(&self) -> u64 {
+    /// Number of the log's oldest change, or of its next change if the log is empty.
+    pub(super) fn first(&self) -> u64 {
         self.next - self.changes.len() as u64
     }
 
@@ -290,11 +292,15 @@ impl EventLog {
 }
 
 impl StoreContents {
-    /// Adds a change to the event log. The caller must raise the store's version afterwards.
-    /// Returns the changes that the log drops, which the caller must free outside the store's lock.
+    /// Adds a change to the event log, and dispatches it: [`DispatchIndex::dispatch`] describes
+    /// `sides`. The caller must raise the store's version afterwards. Returns the changes that the
+    /// log drops, which the caller must free outside the store's lock.
+    ///
+    /// [`DispatchIndex::dispatch`]: super::dispatch::DispatchIndex::dispatch
     pub(super) fn log_change(
         &mut self,
         version: Option<&ResourceVersion>,
+        sides: &[Option<&IndexEntries>],
         change: impl FnOnce(ResourceVersion) -> StoreChange,
     ) -> Vec<Arc<StoreChange>> {
         if self.log.is_listing {
@@ -317,6 +323,7 @@ impl StoreContents {
         };
         let change = change(version);
         let arrived = change.arrived;
+        self.dispatch.dispatch(self.log.next(), &change, sides, &self.paths);
         self.log.push(change);
         self.trim_log(arrived)
     }

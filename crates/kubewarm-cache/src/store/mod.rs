@@ -7,6 +7,7 @@ mod compression_contexts;
 mod contents;
 mod dictionary;
 mod dictionary_group;
+mod dispatch;
 mod event_log;
 mod event_log_follower;
 #[cfg(test)]

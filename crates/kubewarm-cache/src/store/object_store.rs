@@ -6,6 +6,7 @@ use super::{
     contents::StoreContents,
     dictionary::CompressionDictionary,
     dictionary_group::DictionaryGroup,
+    dispatch::KeptLabels,
     maintenance_queue::complete_indexes,
     packed_object::{BodyCompression, DetachedObject, PackedObject},
     reader::{ObjectKeyRef, StoreUsage},
@@ -44,9 +45,6 @@ pub(super) struct ObjectStore {
     meter: Arc<UsageMeter>,
     /// Whether the store was closed. The flag changes only under the write lock of `contents`.
     is_closed: AtomicBool,
-    /// The store wakes its [`EventLogFollower`](super::EventLogFollower)s through this `Notify`
-    /// after each change, and when the store is closed.
-    pub(super) changed: Arc<Notify>,
     /// The store wakes tasks that wait for a version through this `Notify`, when its version can
     /// have changed. A bookmark wakes only these tasks, because it brings followers nothing.
     pub(super) version_changed: Notify,
@@ -65,7 +63,6 @@ impl ObjectStore {
             templates: Arc::default(),
             meter,
             is_closed: AtomicBool::new(false),
-            changed: Arc::default(),
             version_changed: Notify::new(),
         }
     }
@@ -73,20 +70,23 @@ impl ObjectStore {
     /// Runs `entries` without the store's lock to compute an object's index entries, then takes the
     /// write lock. Returns the entries and the locked contents.
     ///
-    /// If the store's set of field indexes changes before this method takes the lock, it runs
-    /// `entries` again.
+    /// If what the writer must read changes before this method takes the lock, it runs `entries`
+    /// again: the set of field paths, or whether followers need labels.
     pub(super) fn write_with<T>(
         &self,
-        entries: impl Fn(&FieldPathSet) -> T,
+        entries: impl Fn(&FieldPathSet, KeptLabels) -> T,
     ) -> (T, RwLockWriteGuard<'_, StoreContents>) {
-        let mut paths = Arc::clone(&self.contents.read().paths);
+        let to_read = |contents: &StoreContents| {
+            (Arc::clone(&contents.paths), contents.dispatch.kept_labels())
+        };
+        let (mut paths, mut kept) = to_read(&self.contents.read());
         loop {
-            let entries = entries(&paths);
+            let entries = entries(&paths, kept);
             let contents = self.contents.write();
-            if Arc::ptr_eq(&contents.paths, &paths) {
+            if Arc::ptr_eq(&contents.paths, &paths) && contents.dispatch.kept_labels() == kept {
                 return (entries, contents);
             }
-            paths = Arc::clone(&contents.paths);
+            (paths, kept) = to_read(&contents);
         }
     }
 
@@ -196,18 +196,26 @@ impl ObjectStore {
     }
 
     /// Ends a change of the store: updates the `UsageMeter` (number of objects and bytes), releases
-    /// the store's lock and wakes the store's [`EventLogFollower`](super::EventLogFollower)s.
-    pub(super) fn publish(&self, contents: RwLockWriteGuard<'_, StoreContents>) {
+    /// the store's lock and wakes each [`EventLogFollower`](super::EventLogFollower) that the
+    /// change can concern. A follower prepares to wait before it reads, and reads under the store's
+    /// lock, so it either reads the change or wakes here.
+    pub(super) fn publish(&self, mut contents: RwLockWriteGuard<'_, StoreContents>) {
         if contents.order.len() == 0 {
             self.templates.forget_unused();
         }
+        let epoch = contents.log.epoch;
+        let woken = contents.dispatch.take_woken(epoch);
         self.publish_version(contents);
-        self.changed.notify_waiters();
+        for follower in woken {
+            follower.notify_waiters();
+        }
     }
 
     /// Ends a change of the store's version alone. It wakes no
     /// [`EventLogFollower`](super::EventLogFollower), because the event log has no new change.
     pub(super) fn publish_version(&self, mut contents: RwLockWriteGuard<'_, StoreContents>) {
+        let first = contents.log.first();
+        contents.dispatch.trim(first);
         self.measure(&contents);
         // A list changes many objects and the version once, so most changes wake no waiting task.
         let StoreContents { announced, version, .. } = &mut *contents;
@@ -239,8 +247,11 @@ impl ObjectStore {
         let contents = self.contents.write();
         self.is_closed.store(true, atomic::Ordering::Relaxed);
         self.meter.set(0, 0);
+        let all = contents.dispatch.all();
         drop(contents);
-        self.changed.notify_waiters();
+        for follower in all {
+            follower.notify_waiters();
+        }
     }
 
     /// Compresses an object with the newest dictionary. If enough other objects have the same

@@ -9,9 +9,9 @@ use triomphe::ThinArc;
 /// Maximum number of values that one object adds to the index of one field path, so that one object
 /// cannot fill an index.
 pub(super) const VALUES_PER_OBJECT: usize = 64;
-/// The only index entry of an object with more than [`VALUES_PER_OBJECT`] values at the field path.
-/// Each query by this path tests such an object itself. If another object has this text as a value,
-/// queries only test it more often than necessary.
+/// The only index entry of an object with more than [`VALUES_PER_OBJECT`] values at the field path,
+/// or of a malformed object. Each query by this path tests such an object itself. If another object
+/// has this text as a value, queries only test it more often than necessary.
 pub(super) const MANY_VALUES: &str = "\0many";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(super) fn field_values(
 /// comparisons and one copy.
 pub(super) fn indexed_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<Vec<Box<str>>> {
     let mut values: Vec<Vec<Box<str>>> = vec![Vec::new(); paths.all().len()];
-    for_each_value(body, paths, |path, value| {
+    let is_readable = for_each_value(body, paths, |path, value| {
         if let Some(values) = values.get_mut(path)
             && values.len() <= VALUES_PER_OBJECT
             && let Err(at) = values.binary_search_by(|other| (**other).cmp(value))
@@ -101,8 +101,10 @@ pub(super) fn indexed_values(body: ObjectBody<'_>, paths: &FieldPathSet) -> Vec<
             values.insert(at, value.into());
         }
     });
-    for values in values.iter_mut().filter(|values| values.len() > VALUES_PER_OBJECT) {
-        *values = vec![MANY_VALUES.into()];
+    for values in &mut values {
+        if !is_readable || values.len() > VALUES_PER_OBJECT {
+            *values = vec![MANY_VALUES.into()];
+        }
     }
     values
 }
@@ -233,6 +235,7 @@ thread_local! {
 mod tests {
     use super::*;
     use kubewarm_api::model::FieldPath;
+    use kubewarm_wire::protobuf::message_of_kind;
     use proptest::prelude::*;
 
     #[test]
@@ -279,6 +282,10 @@ mod tests {
         let few = serde_json::json!({ "a": few }).to_string();
         let few = indexed_values(ObjectBody::json(few.as_bytes()), &paths);
         assert_eq!(few.iter().map(Vec::len).collect::<Vec<_>>(), [VALUES_PER_OBJECT, 0]);
+        let encoding = ObjectEncoding::Protobuf(message_of_kind("v1", "Pod").unwrap());
+        let node = [FieldPath::parse("spec.nodeName").unwrap()].into_iter().collect();
+        let malformed = indexed_values(ObjectBody { encoding, bytes: &[0xff] }, &node);
+        assert_eq!(malformed, [[MANY_VALUES.into()]]);
         let body = ObjectBody::json(br#"{"a":["b","a","b",true,1]}"#);
         for values in [field_values(body, &paths).unwrap(), indexed_values(body, &paths)] {
             assert_eq!(values, [vec!["1".into(), "a".into(), "b".into(), "true".into()], vec![]]);

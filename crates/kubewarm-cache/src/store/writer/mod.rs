@@ -6,6 +6,7 @@ mod tests;
 use super::{
     compression_contexts::CompressionContext,
     contents::{RowIdentity, StoreContents},
+    dispatch::KeptLabels,
     event_log::StoreChange,
     index_entries::IndexEntries,
     object_store::ObjectStore,
@@ -244,11 +245,15 @@ impl StoreWriter {
         let packed = store.pack(key, body, context);
         let has_same_labels = old.is_some_and(|old| old.has_same_labels(body));
         let read = if has_same_labels { IndexEntries::read_fields } else { IndexEntries::read };
-        let entries = |paths: &FieldPathSet| {
+        let entries = |paths: &FieldPathSet, kept: KeptLabels| {
             let read_body = |body| read(body, paths);
-            (old.map(read_body), read_body(body))
+            let kept = match kept {
+                KeptLabels::Read if has_same_labels => IndexEntries::read_labels(body),
+                KeptLabels::Read | KeptLabels::Ignored => IndexEntries::default(),
+            };
+            (old.map(read_body), read_body(body), kept)
         };
-        let ((gone, new), mut contents) = store.write_with(entries);
+        let ((gone, new, kept), mut contents) = store.write_with(entries);
         let version = identity.version.clone();
         let now = Some(packed.clone());
         let (number, outcome, before) = match target {
@@ -274,7 +279,9 @@ impl StoreWriter {
         new.add_to(number, &mut contents);
         let namespace = contents.namespace_of(number);
         let (arrived, is_replacement) = (self.arrived, outcome == DeltaOutcome::Replaced);
-        let forgotten = contents.log_change(version.as_ref(), |version| {
+        let side_before = (outcome != DeltaOutcome::Added).then_some(gone.as_ref());
+        let sides: Vec<_> = side_before.into_iter().chain([Some(&new), Some(&kept)]).collect();
+        let forgotten = contents.log_change(version.as_ref(), &sides, |version| {
             let before = before.clone();
             StoreChange { arrived, namespace, version, before, now, is_replacement }
         });
@@ -331,7 +338,7 @@ impl StoreWriter {
                 Some(IndexEntries::read(body, paths))
             })
         };
-        let (all, mut contents) = store.write_with(|paths| -> Vec<_> {
+        let (all, mut contents) = store.write_with(|paths, _| -> Vec<_> {
             gone.iter().map(|number| (number, of_row(number, paths))).collect()
         });
         let mut rows = Vec::with_capacity(all.len());
@@ -339,7 +346,8 @@ impl StoreWriter {
         let arrived = self.arrived;
         for (number, entries) in all {
             let (namespace, before) = (contents.namespace_of(number), contents.packed(number));
-            forgotten.extend(contents.log_change(version, |version| StoreChange {
+            let sides = [entries.as_ref()];
+            forgotten.extend(contents.log_change(version, &sides, |version| StoreChange {
                 arrived,
                 namespace,
                 version,

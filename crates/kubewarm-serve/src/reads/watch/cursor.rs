@@ -80,11 +80,11 @@ impl WatchCursor {
             initial.is_some() && request.watch.as_ref().is_some_and(|watch| watch.has_bookmarks);
         Self {
             allowed,
+            follower: follower.narrow_to(&query),
             query,
             media_type: lines.media_type,
             lines: Arc::new(lines),
             buffer: JsonBuffer::default(),
-            follower,
             initial,
             is_initial_bookmark_due,
             next_event: ItemPosition::First,
