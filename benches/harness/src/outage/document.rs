@@ -202,8 +202,8 @@ the smallest and the largest value. In each round, the agents first read from th
   replaces the older one for new connections, and the older one ends; then the same again. Its CPU is that of the new
   replicas.
 - *Behind kubewarm*: the scene ends 35 s after the restart, because agents need not notice it.
-- kubewarm runs with its chart's ServiceAccount and permissions, so API Priority and Fairness limits it. Its profile
-  declares an index of `spec.nodeName`. Limits are raised with the number of agents. For 1000 agents:
+- kubewarm runs with its chart's ServiceAccount and permissions, so API Priority and Fairness limits it. Limits
+  are raised with the number of agents. For 1000 agents:
   `{flags}`.
 "
     )

@@ -131,9 +131,7 @@ pub(crate) fn profile() -> Value {
         "kind": "CacheProfile",
         "metadata": {"name": "agents", "namespace": operator::NAMESPACE},
         "spec": {"targets": [
-            // The API server has this index, too.
-            {"name": "pods", "resource": "pods", "scope": everywhere,
-             "indexes": [{"name": "by-node", "fieldPath": "spec.nodeName"}]},
+            {"name": "pods", "resource": "pods", "scope": everywhere},
             {"name": "services", "resource": "services", "scope": everywhere},
             {"name": "namespaces", "resource": "namespaces", "scope": {"type": "Cluster"}},
         ]},
