@@ -132,7 +132,7 @@ src/server/admin.rs without_reviews_only_loopback_peers_read_metrics
 tests/e2e/cases/access/callers.rs metrics_are_served_to_callers_that_the_api_server_authorizes
 
 Callers 1
-crates/kubewarm-serve/src/server/watch_review.rs a_revoked_permission_ends_a_watch_within_30_seconds
+crates/kubewarm-serve/src/server/watch_review.rs a_revoked_permission_silences_a_watch_within_30_seconds_and_then_ends_it
 crates/kubewarm-serve/src/callers/tests/mod.rs a_revoked_right_or_token_ends_within_10_seconds
 crates/kubewarm-serve/src/callers/caller_digest.rs different_reviews_have_different_digests
 

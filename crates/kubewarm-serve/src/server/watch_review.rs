@@ -26,6 +26,10 @@ const REVIEW_SPREAD: Duration = Duration::from_secs(5);
 /// The pause after a review without a decision. It doubles with each further one, up to
 /// [`REVIEW_INTERVAL`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_secs(4);
+/// A first denial silences a watch, and only a second one after this time ends it. An API server
+/// that has just started denies everything until it has read its RBAC rules, and must not end the
+/// watches of all clients. kubewarm caches the first denial for the same time.
+const SECOND_DENIAL_PAUSE: Duration = Duration::from_secs(10);
 /// At this age of the last positive access reviews, a watch sends no more events. The age counts
 /// from the time at which kubewarm sent the reviews.
 const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
@@ -35,11 +39,11 @@ const MAX_UNCONFIRMED_AGE: Duration = Duration::from_mins(5);
 /// Whether a watch may send events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchPermission {
-    /// The last positive access reviews are less than 30 s old.
+    /// The last positive access reviews are less than 30 s old, and no denial followed.
     Confirmed,
-    /// Reviews fail, so the watch sends nothing.
+    /// Reviews fail, or the last one was a first denial. The watch sends nothing.
     Unconfirmed,
-    /// A review has denied the access, or reviews have failed for 5 minutes.
+    /// Two reviews have denied the access, or reviews have failed for 5 minutes.
     Lost,
 }
 
@@ -52,7 +56,8 @@ pub(super) struct WatchReview {
     authentication_due: Instant,
     /// The time at which kubewarm sent the oldest of the access reviews that permit the watch.
     authorized_at: Instant,
-    is_denied: bool,
+    /// The number of denials since the last positive reviews.
+    denials: u32,
     /// The number of reviews without a decision since the last decision.
     failures: u32,
     /// The time of the next review, if none is in progress.
@@ -96,7 +101,7 @@ impl WatchReview {
             caller,
             authentication_due,
             authorized_at,
-            is_denied: false,
+            denials: 0,
             failures: 0,
             due,
             in_progress: None,
@@ -107,9 +112,9 @@ impl WatchReview {
     /// Whether the watch may send events at `now`.
     pub(super) fn permission(&self, now: Instant) -> WatchPermission {
         let age = now.saturating_duration_since(self.authorized_at);
-        if self.is_denied || age >= MAX_UNCONFIRMED_AGE {
+        if self.denials > 1 || age >= MAX_UNCONFIRMED_AGE {
             WatchPermission::Lost
-        } else if age >= MAX_REVIEW_AGE {
+        } else if self.denials > 0 || age >= MAX_REVIEW_AGE {
             WatchPermission::Unconfirmed
         } else {
             WatchPermission::Confirmed
@@ -164,7 +169,7 @@ impl WatchReview {
                     self.caller = caller;
                 }
                 self.authorized_at = authorized_at;
-                self.failures = 0;
+                (self.failures, self.denials) = (0, 0);
                 self.due = authorized_at + REVIEW_INTERVAL + REVIEW_SPREAD.mul_f64(fastrand::f64());
             }
             Err(CallerRejection::Limited(_) | CallerRejection::Undecided(_)) => {
@@ -177,7 +182,10 @@ impl WatchReview {
                 CallerRejection::Unauthorized
                 | CallerRejection::Forbidden { .. }
                 | CallerRejection::Impersonation,
-            ) => self.is_denied = true,
+            ) => {
+                self.denials += 1;
+                self.due = now + SECOND_DENIAL_PAUSE;
+            }
         }
     }
 
@@ -284,18 +292,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_revoked_permission_ends_a_watch_within_30_seconds() {
+    async fn a_revoked_permission_silences_a_watch_within_30_seconds_and_then_ends_it() {
         let (callers, say, _) = changing_counted(may);
         let mut review = begun(&Arc::new(callers), None).await;
         go_on(&mut review, HOUR).await;
         *say.lock() = |_, _| ReviewAnswer::Denied("jane");
-        assert!(go_on(&mut review, HOUR).await.1 <= MAX_REVIEW_AGE);
+        let (silent, ended) = go_on(&mut review, HOUR).await;
+        assert!(silent <= MAX_REVIEW_AGE, "{silent:?}");
+        assert!(ended <= MAX_REVIEW_AGE + SECOND_DENIAL_PAUSE, "{ended:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_denial_of_an_api_server_that_starts_ends_no_watch() {
+        let (callers, say, _) = changing_counted(may);
+        let mut review = begun(&Arc::new(callers), None).await;
+        *say.lock() = |_, _| ReviewAnswer::Denied("jane");
+        while review.permission(Instant::now()) == WatchPermission::Confirmed {
+            review.changed().await;
+        }
+        assert_eq!(review.permission(Instant::now()), WatchPermission::Unconfirmed);
+        *say.lock() = may;
+        assert_eq!(go_on(&mut review, HOUR).await, (HOUR, HOUR));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_rejected_token_ends_a_watch_within_10_minutes_or_at_its_expiry() {
         for (life, least, most) in
-            [(None, Duration::ZERO, 600 + 30), (Some(120), Duration::from_secs(100), 120 + 30)]
+            [(None, Duration::ZERO, 600 + 40), (Some(120), Duration::from_secs(100), 120 + 40)]
         {
             let (callers, say, _) = changing_counted(may);
             let mut review = begun(&Arc::new(callers), life.map(Duration::from_secs)).await;
