@@ -51,8 +51,8 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
-    /// Access reviews of clients' requests. `kubectl warm check` says which value a cluster
-    /// permits.
+    /// Access reviews of clients' requests. `kubectl warm check` shows the authorizers of
+    /// the API server, on which the choice depends.
     #[arg(long, default_value = "reviews", value_name = "HOW")]
     pub authorization: CallerAuthorizationMode,
 

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 /// Metric of the API server with a sample for each authorizer that has allowed or denied a request.
 const DECISIONS: &str = "apiserver_authorization_decisions_total{";
-/// Types of authorizers that ignore selectors and the extra fields of a user, and for which an
-/// access to all names includes each name.
+/// Types of authorizers for which an allowed access without name, selectors and extra fields of the
+/// user includes the same access with them.
 const SHAREABLE: [&str; 4] = ["AlwaysAllow", "Node", "RBAC", "SystemMasters"];
 
 /// Reports the authorizers that the API server's metrics show.
@@ -41,7 +41,8 @@ fn of_metrics(answer: &ApiResponse) -> Result<ReportRow, RequestFault> {
     } else {
         // An authorizer that has decided nothing yet has no sample.
         ReportRow::good(format!(
-            "authorizes with {} so far: if its flags name no others, readApi.authorization can be shared-reviews",
+            "authorizes with {} so far: if its flags name no others, and resourceNames of RBAC rules contain no empty string, \
+             readApi.authorization can be shared-reviews",
             shareable.join(", ")
         ))
     })

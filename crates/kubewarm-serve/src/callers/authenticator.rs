@@ -98,8 +98,10 @@ impl Authenticator {
         Ok(self.key.of_credentials(presented)?)
     }
 
-    /// Authenticates the caller at the address `peer`. Sets `by`, the source of the decision for
-    /// the metrics, to `ApiServer` if the cache of TokenReviews has no result for the token.
+    /// Authenticates the caller at the address `peer`. If kubewarm has authenticated the caller as
+    /// `known` before, the limit on invalid tokens does not apply. Sets `by`, the source of the
+    /// decision for the metrics, to `ApiServer` if the cache of TokenReviews has no result for the
+    /// token.
     ///
     /// # Errors
     ///
@@ -110,6 +112,7 @@ impl Authenticator {
         &self,
         credentials: &CallerCredentials,
         peer: IpAddr,
+        known: Option<&AuthenticatedCaller>,
         by: &mut DecisionSource,
     ) -> Result<AuthenticatedCaller, CallerRejection> {
         if credentials.is_impersonating {
@@ -122,7 +125,7 @@ impl Authenticator {
             (Some(identity), _) => (identity, Instant::now(), None),
             (None, Some(presented)) => {
                 let (identity, authenticated_at) =
-                    self.review_token(presented, network(peer), by).await?;
+                    self.review_token(presented, network(peer), known, by).await?;
                 (identity, authenticated_at, Some(Arc::clone(presented)))
             }
             (None, None) => return Err(CallerRejection::Unauthorized),
@@ -145,18 +148,19 @@ impl Authenticator {
         &self,
         credentials: &Arc<BearerCredentials>,
         peer: IpAddr,
+        known: Option<&AuthenticatedCaller>,
         by: &mut DecisionSource,
     ) -> Result<(AuthenticationResult, Instant), CallerRejection> {
         let key = self.key.of_credentials(credentials)?;
-        if let Some(known) = self.users.get(&key) {
-            return Ok((known.value, known.requested_at));
+        if let Some(cached) = self.users.get(&key) {
+            return Ok((cached.value, cached.requested_at));
         }
         *by = DecisionSource::ApiServer;
         // Several clients can share an address, and the limit on invalid tokens applies per
         // address. So the limit does not apply to a token that the API server accepted before.
         let last = self.users.get_stale(&key);
-        let was_accepted =
-            last.is_some_and(|entry| matches!(entry.value, AuthenticationResult::Known(_)));
+        let was_accepted = known.is_some()
+            || last.is_some_and(|entry| matches!(entry.value, AuthenticationResult::Known(_)));
         let mut attempt =
             if was_accepted { None } else { self.failed.acquire_attempt(peer, Instant::now())? };
         // Before its TokenReview, a token identifies no user, so the limit on waiting TokenReviews

@@ -69,7 +69,11 @@ impl Authorizer {
         access: &SelfSubjectAccessReviewSpec,
         by: &mut DecisionSource,
     ) -> Result<Instant, CallerRejection> {
-        let exact = caller.user.review(access);
+        let mut exact = caller.user.review(access);
+        if self.reviews.sends_callers_token() {
+            // A review with the caller's own token has no `extra`, so it is shared already.
+            exact.extra = None;
+        }
         if self.mode == AuthorizationMode::SharedReviews {
             let shared = shared_review(&exact);
             if shared != exact {

@@ -123,7 +123,7 @@ impl ReviewClient for FakeReviews {
 
     fn authorize(
         &self,
-        _: Option<Arc<BearerCredentials>>,
+        presented: Option<Arc<BearerCredentials>>,
         spec: SubjectAccessReviewSpec,
     ) -> BoxFuture<'static, Result<AuthorizationResult, RequestFault>> {
         let (say, asked) = (Arc::clone(&self.say), Arc::clone(&self.count.may));
@@ -135,9 +135,11 @@ impl ReviewClient for FakeReviews {
                 .unwrap_or_default();
             let verb = of_resource.or_else(|| spec.non_resource_attributes?.verb);
             let user = spec.user.unwrap_or_default();
-            // `say` receives the token from `extra`, or the user's name if a certificate
-            // authenticated the user.
-            let shown = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
+            // `say` receives the token that the review carries or that `extra` names, or the
+            // user's name if a certificate authenticated the user.
+            let carried = presented.map(|presented| presented.token.to_string());
+            let named = spec.extra.and_then(|extra| extra.get(CREDENTIAL)?.first().cloned());
+            let shown = carried.or(named);
             let say = *say.lock();
             let (token, verb) = (shown.as_ref().unwrap_or(&user), verb.unwrap_or_default());
             let answer = say(token, &verb);

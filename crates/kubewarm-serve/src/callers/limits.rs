@@ -8,6 +8,14 @@ use std::{num::NonZeroUsize, thread, time::Duration};
 /// How long a request waits for its turn. The API server's priority levels let a request wait for
 /// the same time: a quarter of its default request timeout.
 const MAX_WAIT: Duration = Duration::from_secs(15);
+/// How long a TokenReview or access review waits for its turn. A result is cached for 10 s from the
+/// beginning of this wait, so it must still be fresh when it arrives.
+pub(super) const MAX_REVIEW_WAIT: Duration = Duration::from_secs(8);
+/// The time limit of [`CallerGate::admit`]. In this time, a client keeps a connection of which
+/// kubewarm has accepted no request yet.
+///
+/// [`CallerGate::admit`]: super::CallerGate::admit
+pub(crate) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The limits for clients of kubewarm's read API, as the operator's command-line flags set them.
 #[derive(Clone, Copy, Debug)]
@@ -38,14 +46,15 @@ pub struct ListenerLimits {
     /// What callers read from this listener, such as `objects` or `metrics`. Log messages contain
     /// this text.
     pub reads: &'static str,
-    /// The maximum number of concurrent TokenReviews. One client address can have `user_quota`
-    /// percent of these reviews.
+    /// The maximum number of concurrent TokenReviews. One client address can have a quarter of
+    /// these reviews, whatever `user_quota` is, because its clients are not authenticated yet.
     pub token_reviews: usize,
     /// The maximum number of concurrent access reviews. One user can have `user_quota` percent of
     /// these reviews.
     pub access_reviews: usize,
-    /// How long a request, TokenReview or access review waits for its turn before kubewarm rejects
-    /// the client's request. As many of each can wait as clients can have connections.
+    /// How long a request waits for its turn before kubewarm rejects it. A TokenReview or access
+    /// review waits for at most 8 s of this time. As many of each can wait as clients can have
+    /// connections.
     pub max_wait: Duration,
     /// The maximum number of concurrent requests that kubewarm forwards to the API server,
     /// including watches and upgraded connections (such as `exec`). One user can have `user_quota`

@@ -45,20 +45,29 @@ pub(crate) use self::{
     credentials::is_impersonation_header,
     forwarded_tokens::proves_authentication,
     identity::{ClientCertChain, OptionalClientCertVerifier},
+    limits::ADMISSION_TIMEOUT,
 };
 
 use self::{
-    authenticator::Authenticator, authorizer::Authorizer, caller_digest::DigestKey,
-    forwarded_tokens::ForwardedTokens, limits::quarter, retry_pace::RetryPace,
-    review_queue::ReviewQueue, waiting_line::WaitingLine,
+    authenticator::Authenticator,
+    authorizer::Authorizer,
+    caller_digest::DigestKey,
+    forwarded_tokens::ForwardedTokens,
+    limits::{MAX_REVIEW_WAIT, quarter},
+    retry_pace::RetryPace,
+    review_queue::ReviewQueue,
+    waiting_line::WaitingLine,
 };
 use crate::ServeError;
 use http::StatusCode;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
-use kubewarm_api::model::{DecisionSource, MetricOutcome, RequestFault};
+use kubewarm_api::model::{DecisionSource, FaultReason, MetricOutcome, RequestFault};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
 
 /// One permit of the semaphore for unwritten response bytes covers this number of bytes.
 pub const UNWRITTEN_UNIT: usize = 1 << 10;
@@ -167,20 +176,21 @@ impl CallerGate {
         let (connections, by_address) =
             (readers.connections.get(), readers.address_connections.get());
         let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.user_limit(limit));
+        let max_review_wait = limits.max_wait.min(MAX_REVIEW_WAIT);
         let is_failing = Arc::default();
         let reviews_in = (ReadLimit::Reviews, ReadLimit::UserReviews);
         let new_token_queue = || {
             let slots = limits.token_reviews;
-            let slots = KeyedSemaphore::new(slots, readers.user_limit(slots));
+            let slots = KeyedSemaphore::new(slots, quarter(slots));
             let waiting = KeyedSemaphore::new(connections, by_address);
-            let line = WaitingLine::new(slots, waiting, limits.max_wait, reviews_in);
+            let line = WaitingLine::new(slots, waiting, max_review_wait, reviews_in);
             ReviewQueue::new(line, limits.reads, Arc::clone(&is_failing))
         };
         let access_reviews = ReviewQueue::new(
             WaitingLine::new(
                 by_user(limits.access_reviews),
                 by_user(connections),
-                limits.max_wait,
+                max_review_wait,
                 reviews_in,
             ),
             limits.reads,
@@ -242,34 +252,50 @@ impl CallerGate {
         kind: RequestKind,
     ) -> Result<AdmittedRequest, CallerRejection> {
         self.observe_decision(async |by| {
-            let caller = self.authenticator.authenticate(credentials, peer, by).await?;
-            // A client repeats a watch that kubewarm refuses, so a refusal must cost the API server
-            // no access review.
-            let watch = match kind {
-                RequestKind::Read => None,
-                RequestKind::Watch => Some(self.acquire_watch(&caller)?),
-            };
-            let permit = self.requests.acquire(caller.name).await?;
-            let authorized_at = self.authorizer.authorize(&caller, access, by).await?;
-            Ok(AdmittedRequest { caller, permit, watch, authorized_at })
+            let admitting = self.admit_by(credentials, access, peer, kind, by);
+            timeout(ADMISSION_TIMEOUT, admitting).await.unwrap_or_else(|_| {
+                let message = format!("no decision within {ADMISSION_TIMEOUT:?}");
+                Err(RequestFault::new(FaultReason::TimedOut, message).into())
+            })
         })
         .await
     }
 
-    /// Authenticates the caller of an open watch again. The call does not count against the limits
-    /// on requests.
+    async fn admit_by(
+        &self,
+        credentials: &CallerCredentials,
+        access: &SelfSubjectAccessReviewSpec,
+        peer: IpAddr,
+        kind: RequestKind,
+        by: &mut DecisionSource,
+    ) -> Result<AdmittedRequest, CallerRejection> {
+        let caller = self.authenticator.authenticate(credentials, peer, None, by).await?;
+        // A client repeats a watch that kubewarm refuses, so a refusal must cost the API server
+        // no access review.
+        let watch = match kind {
+            RequestKind::Read => None,
+            RequestKind::Watch => Some(self.acquire_watch(&caller)?),
+        };
+        let permit = self.requests.acquire(caller.name).await?;
+        let authorized_at = self.authorizer.authorize(&caller, access, by).await?;
+        Ok(AdmittedRequest { caller, permit, watch, authorized_at })
+    }
+
+    /// Authenticates the caller of an open watch again, whom kubewarm has authenticated as `known`
+    /// before. The call does not count against the limits on requests and on invalid tokens.
     ///
     /// # Errors
     ///
     /// [`CallerRejection`] if the credentials are not accepted, or the API server returns no
     /// decision.
-    pub async fn authenticate(
+    pub async fn authenticate_again(
         &self,
         credentials: &CallerCredentials,
         peer: IpAddr,
+        known: &AuthenticatedCaller,
     ) -> Result<AuthenticatedCaller, CallerRejection> {
         self.observe_decision(async |by| {
-            self.authenticator.authenticate(credentials, peer, by).await
+            self.authenticator.authenticate(credentials, peer, Some(known), by).await
         })
         .await
     }
@@ -311,7 +337,8 @@ impl CallerGate {
             let token = self.authenticator.token_key(credentials)?;
             let caller = match authentication {
                 ForwardAuthentication::Review => {
-                    let caller = self.authenticator.authenticate(credentials, peer, by).await?;
+                    let caller =
+                        self.authenticator.authenticate(credentials, peer, None, by).await?;
                     ForwardedCaller::reviewed(caller, token, network(peer))
                 }
                 ForwardAuthentication::ApiServer => {

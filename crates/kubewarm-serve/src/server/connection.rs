@@ -8,7 +8,7 @@ use super::{
     unwritten_response::UnwrittenResponse,
 };
 use crate::{
-    callers::ClientCertChain,
+    callers::{ADMISSION_TIMEOUT, ClientCertChain},
     metrics::{HandlerLabel, ResponseLabels, ResponseSource},
 };
 use futures::future::LocalBoxFuture;
@@ -278,12 +278,14 @@ impl ConnectionState {
         {
             return ConnectionActivity::Stalled;
         }
-        if !self.is_accepted.get()
-            && now.saturating_duration_since(self.since) >= limits.head_timeout
-        {
+        let has_request = Rc::strong_count(&self.requests_in_progress) > 1;
+        // A request whose caller waits for reviews must get its response.
+        let to_be_accepted =
+            limits.head_timeout + if has_request { ADMISSION_TIMEOUT } else { Duration::ZERO };
+        if !self.is_accepted.get() && now.saturating_duration_since(self.since) >= to_be_accepted {
             return ConnectionActivity::Idle;
         }
-        if !pending_responses.is_empty() || Rc::strong_count(&self.requests_in_progress) > 1 {
+        if !pending_responses.is_empty() || has_request {
             self.last_used.set(Some(now));
             return ConnectionActivity::Busy;
         }
@@ -338,11 +340,14 @@ mod tests {
     async fn a_connection_without_an_accepted_request_in_time_is_idle() {
         let limits = ConnectionLimits::default();
         let state = connection();
-        let look = || state.check_activity(Instant::now() + limits.head_timeout, limits);
+        let look = |after| state.check_activity(Instant::now() + after, limits);
+        assert_eq!(look(limits.head_timeout), ConnectionActivity::Idle, "there is no request");
         let _in_progress = state.start_request();
-        assert_eq!(look(), ConnectionActivity::Idle, "no request was accepted");
+        assert_eq!(look(limits.head_timeout), ConnectionActivity::Busy, "the request can wait");
+        let too_late = limits.head_timeout + ADMISSION_TIMEOUT;
+        assert_eq!(look(too_late), ConnectionActivity::Idle, "no request was accepted");
         state.accept(|| None);
-        assert_eq!(look(), ConnectionActivity::Busy);
+        assert_eq!(look(too_late), ConnectionActivity::Busy);
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@
 //! | bytes of a head | `head_bytes` | 431, or HTTP/2 stream reset |
 //! | lines of an HTTP/1.1 head | 100 | 431 |
 //! | bytes of a request body | 16 MiB if kubewarm forwards the request, 0 for a GET or HEAD | 413 |
-//! | requests in progress, in total and per user | `requests`, `user_quota` | 429 |
+//! | requests in progress, in total and per user | `requests`, `user_quota` | a wait, then 429 |
 //! | requests in progress per HTTP/2 connection | `max_streams` | HTTP/2 stream refused |
 //! | reset streams, and frames of a head | hyper's limits: 20 and 1,024 | connection closed |
 //! | time and bytes of an unread part of a response | `part_timeout`, `max_buffered_bytes` | connection closed |

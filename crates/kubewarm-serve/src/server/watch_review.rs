@@ -20,7 +20,7 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// kubewarm repeats the access reviews of an open watch at a random time from 20 s to 25 s after
-/// the last ones. With the 5 s for an answer, a revoked permission ends the watch within 30 s.
+/// the last ones. With the 5 s for an answer, a revoked permission silences the watch within 30 s.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(20);
 const REVIEW_SPREAD: Duration = Duration::from_secs(5);
 /// The pause after a review without a decision. It doubles with each further one, up to
@@ -163,6 +163,11 @@ impl WatchReview {
 
     fn record(&mut self, result: Result<RepeatedReview, CallerRejection>, now: Instant) {
         match result {
+            // A client can send a certificate and a token. After the certificate's expiry, the
+            // token can name another user, to whose limits the watch does not count.
+            Ok(RepeatedReview { caller: Some(caller), .. }) if caller.name != self.caller.name => {
+                self.record_denial(now);
+            }
             Ok(RepeatedReview { caller, authorized_at }) => {
                 if let Some(caller) = caller {
                     self.authentication_due = caller.reauthentication_due(Timestamp::now());
@@ -182,11 +187,13 @@ impl WatchReview {
                 CallerRejection::Unauthorized
                 | CallerRejection::Forbidden { .. }
                 | CallerRejection::Impersonation,
-            ) => {
-                self.denials += 1;
-                self.due = now + SECOND_DENIAL_PAUSE;
-            }
+            ) => self.record_denial(now),
         }
+    }
+
+    fn record_denial(&mut self, now: Instant) {
+        self.denials += 1;
+        self.due = now + SECOND_DENIAL_PAUSE;
     }
 
     /// Starts a TokenReview, if it is due, and then all access reviews of the watch.
@@ -196,7 +203,7 @@ impl WatchReview {
         let review = async move {
             let ReviewedWatch { callers, credentials, peer, accesses } = reviewed;
             let caller = if is_authentication_due {
-                Some(callers.authenticate(&credentials, peer).await?)
+                Some(callers.authenticate_again(&credentials, peer, &known).await?)
             } else {
                 None
             };

@@ -73,10 +73,14 @@ impl WatchSession {
             // A slow client can delay this call for long, so kubewarm checks the permission before
             // each chunk of events.
             let permission = self.review.permission(Instant::now());
-            if permission == WatchPermission::Lost {
+            // Initial objects that wait occupy memory, and the client has no version yet from which
+            // it could continue.
+            let is_stuck = permission == WatchPermission::Unconfirmed && self.feed.is_beginning();
+            if permission == WatchPermission::Lost || is_stuck {
                 self.counted.set_end(ClientWatchEnd::Rejected);
                 return None;
             }
+            let timeout = self.feed.timeout();
             let piece = select! {
                 biased;
                 () = stopped(&self.stop, &mut self.stop_at) => {
@@ -84,6 +88,11 @@ impl WatchSession {
                     return None;
                 }
                 () = self.review.changed() => continue,
+                // Without the permission, the feed is not asked, which would end at this time too.
+                () = sleep_until(timeout), if permission != WatchPermission::Confirmed => {
+                    self.counted.set_end(ClientWatchEnd::Timeout);
+                    return None;
+                }
                 // Without this permission, the client gets neither events nor bookmarks.
                 piece = self.feed.next(), if permission == WatchPermission::Confirmed => piece,
             };

@@ -111,11 +111,13 @@ async fn each_decision_is_reported_with_its_source() {
         assert_eq!(seen.lock().drain(..).collect::<Vec<_>>(), [expected], "{token}");
     }
     let (good, bad) = (credentials("good", &[]), credentials("bad", &[]));
-    let caller = callers.authenticate(&good, PEER).await.unwrap();
-    assert!(callers.authenticate(&bad, PEER).await.is_err());
+    let caller = callers.admit(&good, &get, PEER, RequestKind::Read).await.unwrap().caller;
+    assert!(callers.authenticate_again(&good, PEER, &caller).await.is_ok());
+    assert!(callers.authenticate_again(&bad, PEER, &caller).await.is_err());
     assert!(callers.authorize(&caller, &get).await.is_ok());
     let outcomes: Vec<_> = seen.lock().drain(..).map(|(_, outcome, _)| outcome).collect();
-    let expected = [MetricOutcome::Success, MetricOutcome::Rejected, MetricOutcome::Success];
+    let success = MetricOutcome::Success;
+    let expected = [success, success, MetricOutcome::Rejected, success];
     assert_eq!(outcomes, expected);
 }
 
@@ -180,16 +182,15 @@ async fn no_review_authorizes_a_request_with_impersonation_headers() {
     for has_callers_token in [false, true] {
         let (callers, count) = reading(FakeReviews { has_callers_token, ..FakeReviews::new(said) });
         let get = action("get", Some("web"));
-        assert!(
-            callers.admit(&credentials("good", &[]), &get, PEER, RequestKind::Read).await.is_ok()
-        );
+        let good = credentials("good", &[]);
+        let caller = callers.admit(&good, &get, PEER, RequestKind::Read).await.unwrap().caller;
         for name in
             ["impersonate-user", "impersonate-uid", "impersonate-extra-x", "impersonate-new"]
         {
             let acting = credentials("good", &[(name, "john")]);
             let result = callers.admit(&acting, &get, PEER, RequestKind::Read).await;
             assert_eq!(result.unwrap_err(), CallerRejection::Impersonation, "{name}");
-            let result = callers.authenticate(&acting, PEER).await;
+            let result = callers.authenticate_again(&acting, PEER, &caller).await;
             assert_eq!(result.unwrap_err(), CallerRejection::Impersonation, "{name}");
         }
         assert_eq!(counts(&count), (1, 1), "only the request without these headers is reviewed");

@@ -73,9 +73,9 @@ async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail()
     let busy =
         results.iter().filter(|result| matches!(result, Err(CallerRejection::Limited(_)))).count();
     // 128 requests of this client address wait. Eight of their TokenReviews end every two seconds.
-    // After 15 s, kubewarm rejects the requests whose TokenReviews still wait.
+    // After 8 s, kubewarm rejects the requests whose TokenReviews still wait.
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 200 - busy);
-    assert!((130..150).contains(&busy), "{busy}");
+    assert!((150..175).contains(&busy), "{busy}");
     assert!(count.most.load(Ordering::Relaxed) <= 8 + 1 + 16);
 }
 
@@ -131,7 +131,7 @@ async fn a_client_that_guesses_tokens_does_not_delay_readers_with_new_tokens() {
 async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
     let (callers, _) = reading(FakeReviews::new(known));
     let (reader, get) = (credentials("new", &[]), action("get", Some("web")));
-    assert!(callers.admit(&reader, &get, PEER, RequestKind::Read).await.is_ok());
+    let caller = callers.admit(&reader, &get, PEER, RequestKind::Read).await.unwrap().caller;
     advance(Duration::from_secs(10)).await;
     let mut rejections = Vec::new();
     for n in 0..20 {
@@ -147,6 +147,10 @@ async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
         [CallerRejection::Unauthorized, CallerRejection::Limited(ReadLimit::FailedTokens)]
     );
     assert!(callers.admit(&reader, &get, PEER, RequestKind::Read).await.is_ok());
+    // An open watch is authenticated again after minutes. By then, other tokens can have replaced
+    // the cached result of its token.
+    let again = credentials("new-again", &[]);
+    assert!(callers.authenticate_again(&again, PEER, &caller).await.is_ok());
     let new = credentials("newer", &[]);
     assert_eq!(
         callers.admit(&new, &get, PEER, RequestKind::Read).await.unwrap_err(),

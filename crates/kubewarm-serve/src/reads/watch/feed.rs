@@ -101,6 +101,11 @@ impl WatchFeed {
         self.open.as_ref().map(|open| open.cursor.progress()).unwrap_or_default()
     }
 
+    /// The time at which the watch ends because of its timeout; now if it has ended.
+    pub fn timeout(&self) -> Instant {
+        self.open.as_ref().map_or_else(Instant::now, |open| open.timing.end)
+    }
+
     /// Why the watch has ended, or will end after the next chunk. `None` while the watch is open.
     pub fn ended(&self) -> Option<ClientWatchEnd> {
         self.ended

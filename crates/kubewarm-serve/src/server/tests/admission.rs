@@ -136,6 +136,22 @@ async fn accepted_connections_free_their_address_slot_and_others_are_closed_in_t
     served.end().await;
 }
 
+#[tokio::test]
+async fn a_first_request_that_waits_for_its_reviews_gets_its_response() {
+    let waiting: RequestHandler = Box::new(|_| {
+        Box::pin(async {
+            sleep(Duration::from_secs(2)).await;
+            Ok(answered("late"))
+        })
+    });
+    let served = TestServer::by(waiting, |limits| {
+        (limits.head_timeout, limits.check_interval) =
+            (Duration::from_millis(500), Duration::from_millis(100));
+    });
+    assert!(served.get("/").await.ends_with("late"));
+    served.end().await;
+}
+
 /// docs/reading.md lists these characters, because the API server accepts them.
 #[tokio::test]
 async fn the_http_library_rejects_or_drops_characters_that_clients_must_encode() {
