@@ -21,6 +21,20 @@ fn strict(forwards: bool) -> ReadSetup {
     ReadSetup { forwards, consistency: ReadConsistency::Strict, ..ReadSetup::default() }
 }
 
+/// A large store of a kind for which the API server sends no bookmarks, although the newest version
+/// is 50. Its informer watches.
+async fn large_kind_without_bookmarks(setup: ReadSetup) -> ReadEngine {
+    let world = ReadEngine::start_with(setup, |asked| match asked.kind {
+        Kind::List => Reply::json(large_list(7)),
+        Kind::Newest => Reply::json(list(50, &[])),
+        Kind::Probe => Reply::json(""),
+        _ => quiet(asked),
+    })
+    .await;
+    world.engine.until_watching(&world.key).await;
+    world
+}
+
 #[tokio::test]
 async fn a_strict_read_without_a_proof_is_forwarded_and_the_proof_goes_on() {
     let (feed, script) = fed(|asked| match asked.kind {
@@ -63,14 +77,7 @@ async fn without_forwarding_a_strict_read_waits_for_a_late_bookmark() {
 
 #[tokio::test]
 async fn a_large_store_of_a_kind_without_bookmarks_is_refused_without_a_wait() {
-    let world = ReadEngine::start_with(strict(false), |asked| match asked.kind {
-        Kind::List => Reply::json(large_list(7)),
-        Kind::Newest => Reply::json(list(50, &[])),
-        Kind::Probe => Reply::json(""),
-        _ => quiet(asked),
-    })
-    .await;
-    world.engine.until_watching(&world.key).await;
+    let world = large_kind_without_bookmarks(strict(false)).await;
     // The first freshness check finds out that the API server sends no bookmarks for this kind. The
     // second read then needs no wait.
     assert_eq!(world.read(PODS).await.unwrap_err().code(), 504);
@@ -127,14 +134,7 @@ async fn a_bounded_read_of_an_unproven_store_is_forwarded_or_waits_for_a_check()
 #[tokio::test]
 async fn a_bounded_read_of_a_kind_without_bookmarks_is_forwarded() {
     let setup = ReadSetup { forwards: true, ..ReadSetup::default() };
-    let world = ReadEngine::start_with(setup, |asked| match asked.kind {
-        Kind::List => Reply::json(large_list(7)),
-        Kind::Newest => Reply::json(list(50, &[])),
-        Kind::Probe => Reply::json(""),
-        _ => quiet(asked),
-    })
-    .await;
-    world.engine.until_watching(&world.key).await;
+    let world = large_kind_without_bookmarks(setup).await;
     let failure = world.read(&format!("{PODS}?resourceVersion=50")).await.unwrap_err();
     assert!(failure.is_specific_to_cache(), "{failure:?}");
     world.engine.until(&world.key, |report| report.lacks_bookmarks).await;

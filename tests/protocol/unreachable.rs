@@ -39,6 +39,15 @@ async fn is_answered(client: &kube::Client) -> bool {
     kubewarm_client::get(client, "/version").await.is_ok()
 }
 
+/// Sends 20 successful requests that do not come from an informer. The pause after each request is
+/// the longest random delay with which a success starts an informer early.
+async fn succeed_for_a_while(client: &kube::Client) {
+    for _ in 0..20 {
+        assert!(is_answered(client).await);
+        tokio::time::sleep(patient().reconnect_jitter).await;
+    }
+}
+
 /// A script for the first watch of each resource. The test can cut these watches through the feeds.
 fn first_watches() -> (Arc<parking_lot::Mutex<Vec<Feed>>>, impl Fn() -> Reply) {
     let feeds: Arc<parking_lot::Mutex<Vec<Feed>>> = Arc::default();
@@ -127,10 +136,7 @@ async fn an_informer_whose_requests_alone_fail_is_not_woken_in_a_loop() {
     engine.until(&pods.key, |report| report.phase == InformerPhase::Failing).await;
     assert!(is_answered(&other).await);
     engine.until(&pods.key, |_| server.count(Kind::Newest) == 1).await;
-    for _ in 0..20 {
-        assert!(is_answered(&other).await);
-        tokio::time::sleep(patient().reconnect_jitter).await;
-    }
+    succeed_for_a_while(&other).await;
     assert_eq!(server.count(Kind::Newest), 1, "the second early attempt waits for its own delay");
 }
 
@@ -150,10 +156,7 @@ async fn an_informer_that_waits_after_a_response_is_not_woken_by_another_clients
         let mut engine = Engine::with_clients(Arc::new(clients), patient());
         engine.start(&pods);
         engine.until(&pods.key, |report| report.phase == InformerPhase::Failing).await;
-        for _ in 0..20 {
-            assert!(is_answered(&other).await);
-            tokio::time::sleep(patient().reconnect_jitter).await;
-        }
+        succeed_for_a_while(&other).await;
         assert_eq!((server.count(Kind::Watch), server.count(Kind::Newest)), (1, 0), "{code}");
     }
 }

@@ -70,13 +70,24 @@ fn proxy(
     Ok(path)
 }
 
+/// Starts to copy bytes in both directions. The result is true when one direction has ended.
+fn copy_both_ways(client: &TcpStream, server: &TcpStream) -> std::io::Result<Arc<AtomicBool>> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    for (from, to) in [(client, server), (server, client)] {
+        let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            let _ended = std::io::copy(&mut from, &mut to);
+            is_over.store(true, Ordering::SeqCst);
+        });
+    }
+    Ok(is_over)
+}
+
 /// Copies bytes in both directions until the time is over.
 fn pass(client: &TcpStream, upstream: SocketAddr) -> std::io::Result<()> {
     let server = TcpStream::connect(upstream)?;
-    for (from, to) in [(client, &server), (&server, client)] {
-        let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
-        thread::spawn(move || std::io::copy(&mut from, &mut to));
-    }
+    copy_both_ways(client, &server)?;
     thread::sleep(LIFE);
     client.shutdown(Shutdown::Both)?;
     server.shutdown(Shutdown::Both)
@@ -92,15 +103,7 @@ fn pass_until_down(
         return client.shutdown(Shutdown::Both);
     }
     let server = TcpStream::connect(upstream)?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    for (from, to) in [(client, &server), (&server, client)] {
-        let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
-        let is_over = Arc::clone(&is_over);
-        thread::spawn(move || {
-            let _ended = std::io::copy(&mut from, &mut to);
-            is_over.store(true, Ordering::SeqCst);
-        });
-    }
+    let is_over = copy_both_ways(client, &server)?;
     while !is_down.load(Ordering::SeqCst) && !is_over.load(Ordering::SeqCst) {
         thread::sleep(POLL);
     }

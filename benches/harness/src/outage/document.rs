@@ -192,7 +192,8 @@ the smallest and the largest value. In each round, the agents first read from th
   moment; the columns from *429* on end 10 s later. If not all agents are in step after {minutes} minutes, the cell has the
   number of agents that are not.
 - *Memory* is the growth of resident memory. Before each rollout, the API server restarts.
-- *LIST* and *WATCH* are those of pods, services and namespaces that the API server counted, by agents or kubewarm.
+- *LIST* and *WATCH*: the API server's counts of these requests for pods, services and namespaces, by agents and
+  kubewarm.
   *Requests* are all that it counted, also the bench's own.
 - *Changes* are patches of pods' status, on the agents' nodes, round robin. Lag is the time from the start of the patch
   until the agent has the event. *Lost changes* did not arrive within 10 s.

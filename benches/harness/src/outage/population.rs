@@ -11,7 +11,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use std::{fmt::Write as _, fs, path::Path};
 
-/// Pods besides those of the agents, without status: about 2 KB each.
+/// The cluster's pods, about 2 KB each. The agents' own pods come in addition. The API server drops
+/// the status of a new pod, so these pods have none.
 pub(crate) const PODS: Corpus = Corpus { shape: Shape::Status, count: 20_000 };
 /// The smallest number of nodes. Each agent has a node of its own, so more agents have more nodes.
 const NODES: u32 = 2_000;

@@ -166,14 +166,14 @@ impl Authenticator {
         // Before its TokenReview, a token identifies no user, so the limit on waiting TokenReviews
         // counts by address. A caller that waits for another caller's TokenReview of the same token
         // counts too.
-        let mut waits = Some(self.queue.acquire_waiting(peer)?);
+        let mut waits = Some(self.queue.line.enter(peer)?);
         let review = || {
             let (waits, permit) = (waits.take(), attempt.take());
             let (queue, failed) = (self.queue.clone(), Arc::clone(&self.failed));
             let review = self.reviews.authenticate(Arc::clone(credentials));
             async move {
                 let _waits = waits;
-                let _slot = queue.acquire_slot(peer).await?;
+                let _slot = queue.line.wait(peer).await?;
                 let _attempt = match permit {
                     // Other tokens from this client address can have failed while this token's
                     // TokenReview waited, so kubewarm checks the limit on invalid tokens again.

@@ -103,11 +103,11 @@ impl Authorizer {
             *by = DecisionSource::ApiServer;
             let name = caller.name;
             let review = || {
-                let (queue, waits) = (self.queue.clone(), self.queue.acquire_waiting(name));
+                let (queue, waits) = (self.queue.clone(), self.queue.line.enter(name));
                 let review = self.reviews.authorize(presented.cloned(), spec);
                 async move {
                     let _waits = waits?;
-                    let _slot = queue.acquire_slot(name).await?;
+                    let _slot = queue.line.wait(name).await?;
                     queue.await_decision(review).await
                 }
             };

@@ -102,9 +102,9 @@ impl ForwardedTokens {
         let mut permit = None;
         let mut standing = self.standing(&token);
         if standing == TokenStanding::Unverified {
-            let waits = self.queue.acquire_waiting(peer)?;
+            let waits = self.queue.line.enter(peer)?;
             let attempt = self.failed.acquire_attempt(peer, Instant::now())?;
-            let slot = self.queue.acquire_slot(peer).await?;
+            let slot = self.queue.line.wait(peer).await?;
             drop(waits);
             // During the wait, the API server can have answered other requests with this token or
             // from this address, so check both again.

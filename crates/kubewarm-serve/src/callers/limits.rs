@@ -11,8 +11,8 @@ const MAX_WAIT: Duration = Duration::from_secs(15);
 /// How long a TokenReview or access review waits for its turn. A result is cached for 10 s from the
 /// beginning of this wait, so it must still be fresh when it arrives.
 pub(super) const MAX_REVIEW_WAIT: Duration = Duration::from_secs(8);
-/// The time limit of [`CallerGate::admit`]. In this time, a client keeps a connection of which
-/// kubewarm has accepted no request yet.
+/// The time limit of [`CallerGate::admit`]. A connection stays open for this time while its first
+/// request waits for its reviews.
 ///
 /// [`CallerGate::admit`]: super::CallerGate::admit
 pub(crate) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);

@@ -281,7 +281,7 @@ impl CallerGate {
         Ok(AdmittedRequest { caller, permit, watch, authorized_at })
     }
 
-    /// Authenticates the caller of an open watch again, whom kubewarm has authenticated as `known`
+    /// Authenticates the caller of an open watch again. `known` is the result of the authentication
     /// before. The call does not count against the limits on requests and on invalid tokens.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 
 use super::{CallerRejection, waiting_line::WaitingLine};
 use kubewarm_api::model::{FaultReason, RequestFault};
-use kubewarm_client::KeyedPermit;
 use std::{
     hash::Hash,
     sync::{
@@ -17,12 +16,13 @@ use tokio::time::timeout;
 /// a timeout of 10 s.
 pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sends TokenReviews, or access reviews, in turn. The limits per key are those of a client address
-/// for TokenReviews, whose user is not known yet, and of a user for access reviews. Clones share
-/// the limits.
+/// Limits the reviews of one kind: TokenReviews or access reviews. An access review counts for its
+/// user, and a TokenReview for its client address, because kubewarm does not know the user yet.
+/// Clones share the limits.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewQueue<K> {
-    line: WaitingLine<K>,
+    /// Where reviews wait for their turn. A slot covers a review that kubewarm has sent.
+    pub(super) line: WaitingLine<K>,
     /// What callers read from the listener, such as `objects` or `metrics`. Log messages contain
     /// this text.
     reads: &'static str,
@@ -40,25 +40,6 @@ impl<K: Copy + Eq + Hash> ReviewQueue<K> {
         is_failing: Arc<AtomicBool>,
     ) -> Self {
         Self { line, reads, is_failing }
-    }
-
-    /// Counts a TokenReview or access review as waiting until the returned permit is dropped.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`WaitingLine::enter`].
-    pub(super) fn acquire_waiting(&self, key: K) -> Result<KeyedPermit, CallerRejection> {
-        self.line.enter(key)
-    }
-
-    /// Waits until kubewarm can send a TokenReview or access review for the address or user `key`.
-    /// The review counts as concurrent until the returned permit is dropped.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`WaitingLine::wait`].
-    pub(super) async fn acquire_slot(&self, key: K) -> Result<KeyedPermit, CallerRejection> {
-        self.line.wait(key).await
     }
 
     /// Waits for the result of `review`, a TokenReview or access review, for at most

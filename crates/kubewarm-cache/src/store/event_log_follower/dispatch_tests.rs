@@ -84,8 +84,8 @@ impl FollowerPair {
         }
     }
 
-    /// Reads `keyed` to its end, and compares its changes with those of `scanning`. `first` is the
-    /// number of the event log's first change. Returns whether the pair has ended.
+    /// Reads `keyed` to its end, and compares its changes with those of `scanning`. The event log
+    /// begins with the change number `first`. Returns whether the pair has ended.
     fn compare(&mut self, first: u64) -> Result<bool, TestCaseError> {
         let lag = self.keyed.lag();
         let is_registered = |key: DispatchKey| lag.next.load(Ordering::Relaxed) >= key.since;
@@ -123,7 +123,7 @@ impl FollowerPair {
     }
 }
 
-/// Number of the first queries, of which each consists of one key.
+/// The first seven queries consist of one key each.
 const EXACT: usize = 7;
 /// The numbers of the queries whose key is a field, if the store indexes it.
 const NEEDS_INDEX: [usize; 2] = [3, 4];
