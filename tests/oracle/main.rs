@@ -48,21 +48,16 @@ use crate::plant::PLANTED_FAULTS;
 use crate::run::{RunRecord, run};
 use crate::world::Failure;
 
-/// The maximum number of findings that the test prints for each seed.
+/// The maximum number of findings that the test describes for each seed.
 const SHOWN: usize = 20;
 
 fn main() -> ExitCode {
-    match oracle() {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(faults) => {
-            eprintln!("oracle: {faults} faults");
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("oracle: {error}");
-            ExitCode::FAILURE
-        }
+    let faults = oracle().unwrap_or_else(|error| vec![error.to_string()]);
+    // The faults follow all other output, because a log of a failed build often keeps only its end.
+    for fault in &faults {
+        eprintln!("oracle: {fault}");
     }
+    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A number in the environment.
@@ -73,13 +68,13 @@ fn number(name: &str) -> Result<Option<u64>, Failure> {
     Ok(Some(number))
 }
 
-/// Runs and judges all seeds. Returns the number of faults.
-fn oracle() -> Result<usize, Failure> {
+/// Runs and judges all seeds. Returns the faults, each with its seed.
+fn oracle() -> Result<Vec<String>, Failure> {
     let first = number("ORACLE_FIRST")?.unwrap_or(1);
     let seeds = number("ORACLE_SEEDS")?.unwrap_or(5);
     let seconds = number("ORACLE_SECONDS")?;
     let judges_again = number("ORACLE_JUDGE")?.is_some();
-    let (mut faults, mut counts, mut injected) = (0, JudgedCounts::default(), 0);
+    let (mut faults, mut counts, mut injected) = (Vec::new(), JudgedCounts::default(), 0);
     for seed in first..first + seeds {
         let folder = RunRecord::folder(seed);
         let plan = FaultPlan::of(seed, seconds);
@@ -89,8 +84,7 @@ fn oracle() -> Result<usize, Failure> {
             // The test reports this error at the end, because the next seeds may still find
             // something.
             Err(error) => {
-                println!("oracle: seed {seed}, {:?}: {error}", plan.theme);
-                faults += 1;
+                faults.push(format!("seed {seed}, {:?}: {error}", plan.theme));
                 continue;
             }
         };
@@ -100,37 +94,34 @@ fn oracle() -> Result<usize, Failure> {
         let verdict = judge(&record.history, &record.observations, &record.times);
         injected += record.faults.len();
         counts += verdict.counts;
-        faults += report(seed, &plan, &record, &verdict);
+        println!("oracle: seed {seed}, {:?}, {} faults injected", plan.theme, record.faults.len());
+        record.faults.iter().for_each(|fault| println!("  {fault}"));
+        println!("  judged {:?}; oldest answer {} ms", verdict.counts, verdict.oldest);
+        let found = faults_of(&record, &verdict);
+        faults.extend(found.iter().map(|fault| format!("seed {seed}, {:?}: {fault}", plan.theme)));
     }
     println!(
-        "oracle: {seeds} seeds, {injected} faults injected, judged {counts:?}, {faults} faults found"
+        "oracle: {seeds} seeds, {injected} faults injected, judged {counts:?}, {} faults found",
+        faults.len()
     );
     Ok(faults)
 }
 
-/// Prints the verdict about a seed. Then plants faults into copies of its record, which the judge
-/// must find. Returns the number of faults: findings, and planted faults that the judge did not
-/// find.
-fn report(seed: u64, plan: &FaultPlan, record: &RunRecord, verdict: &Verdict) -> usize {
-    println!("oracle: seed {seed}, {:?}, {} faults injected", plan.theme, record.faults.len());
-    record.faults.iter().for_each(|fault| println!("  {fault}"));
-    println!("  judged {:?}; oldest answer {} ms", verdict.counts, verdict.oldest);
-    if !verdict.findings.is_empty() {
-        println!("  found {:?}", verdict.kinds());
+/// Describes the faults of a run: what the judge found, and which faults it did not find that this
+/// function plants into copies of the record.
+fn faults_of(record: &RunRecord, verdict: &Verdict) -> Vec<String> {
+    let mut faults: Vec<_> = verdict.findings.iter().take(SHOWN).map(ToString::to_string).collect();
+    if verdict.findings.len() > SHOWN {
+        faults.push(format!("all findings: {:?}", verdict.kinds()));
     }
-    verdict.findings.iter().take(SHOWN).for_each(|finding| println!("  {finding}"));
-    let missed = PLANTED_FAULTS.into_iter().filter(|fault| {
+    faults.extend(PLANTED_FAULTS.into_iter().filter_map(|fault| {
         let Some(planted) = fault.plant(&record.observations) else {
-            println!("  no place for {fault:?}");
-            return true;
+            return Some(format!("no place for {fault:?}"));
         };
         let kinds = judge(&record.history, &planted, &record.times).kinds();
         let honest = verdict.kinds();
         let is_shown = fault.shown_by().iter().any(|kind| kinds.get(kind) > honest.get(kind));
-        if !is_shown {
-            println!("  {fault:?} was planted and not found: {kinds:?}");
-        }
-        !is_shown
-    });
-    verdict.findings.len() + missed.count()
+        (!is_shown).then(|| format!("{fault:?} was planted and not found: {kinds:?}"))
+    }));
+    faults
 }
