@@ -27,7 +27,8 @@ pub enum MediaType {
 pub struct ResponseFormat {
     /// The encoding.
     pub media_type: MediaType,
-    /// The form. Never a `Table` in protobuf.
+    /// The form. Never a `Table` in protobuf, because Kubernetes defines no protobuf message for
+    /// `Table`.
     pub form: ResponseForm,
 }
 
@@ -107,7 +108,8 @@ const TABLE: &str = "Table";
 struct MediaRange<'a> {
     media_type: MediaType,
     is_any: bool,
-    /// Whether the media range is `application/*`.
+    /// Whether the media range is `application/*`, which alone matches no built-in kind (see
+    /// `RequestedObjects::is_builtin`).
     is_of_type: bool,
     weight: f32,
     is_pretty: bool,
@@ -129,8 +131,8 @@ struct ConversionTarget<'a> {
 pub(super) struct RequestedObjects {
     /// `true` for a list, and `false` for one object or an event of a watch.
     pub(super) is_list: bool,
-    /// Whether the API server itself serves the kind. For such a kind, its router rejects a request
-    /// that matches only by `application/*`.
+    /// Whether kube-apiserver itself serves the kind. For such a kind, its router rejects a request
+    /// that accepts only `application/*`.
     pub(super) is_builtin: bool,
 }
 
@@ -138,8 +140,9 @@ pub(super) struct RequestedObjects {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NegotiatedFormat {
     pub(super) format: ResponseFormat,
-    /// The 406 for a list as one object, or for one object as a list. The API server returns this
-    /// error after it has read the objects, so a get of a missing object has 404 instead.
+    /// The 406 if the client requests a list as one object, or one object as a list. The caller
+    /// returns this error only after it has found the objects, as the API server does: a get of a
+    /// missing object has 404 instead.
     pub(super) shape_error: Option<StatusError>,
 }
 
@@ -156,8 +159,8 @@ pub(super) fn response_format(
     format_among(&ranges(accept), requested, &[JSON, PROTOBUF])
 }
 
-/// Selects the form of a response in JSON, as [`response_format`] does. Ignores media ranges of
-/// protobuf.
+/// Selects the form of a response by the rules of [`response_format`], but only from media ranges
+/// of JSON, for stores that contain JSON.
 ///
 /// # Errors
 ///
@@ -171,8 +174,8 @@ pub(super) fn json_form(
     shape_error.map_or(Ok(format.form), Err)
 }
 
-/// Selects the encoding of a `Status`. `None` if the client accepts no encoding of it: the API
-/// server, and so kubewarm, then sends indented JSON.
+/// Selects the encoding of a `Status`. Returns `None` if the client accepts a `Status` in no
+/// encoding. The API server then sends indented JSON nevertheless, and so does kubewarm.
 pub fn status_media_type(accept: Option<&str>) -> Option<MediaType> {
     let ranges = ranges(accept);
     ranges.iter().find(|range| range.target.is_none()).map(|range| range.media_type)
@@ -210,9 +213,8 @@ fn format_among(
         let format = ResponseFormat { media_type: range.media_type, form };
         Some(NegotiatedFormat { format, shape_error })
     };
-    // If `application/*` is the only media range that matches, the API server's router rejects the
-    // request. So at least one more media range must match. The router does not see requests for
-    // custom resources.
+    // If the `Accept` header matches only by `application/*`, the API server's router rejects the
+    // request. The router does not see requests for custom resources, so they pass.
     if is_builtin && ranges.iter().all(|range| range.is_of_type) {
         return Err(StatusError::not_acceptable(supported));
     }

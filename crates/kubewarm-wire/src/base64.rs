@@ -6,8 +6,8 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// This engine accepts the same text as Go's `RawURLEncoding`. In the last character, the bits that
-/// belong to no byte can have any value.
+/// Accepts the same text as Go's `RawURLEncoding`, with which the API server decodes: in the last
+/// character, the bits that belong to no byte can have any value.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()

@@ -133,7 +133,8 @@ pub fn write_object(
                     out.push(b',');
                     out.extend_from_slice(rest);
                 }
-                // `stored` is an empty object. If it is no object at all, kubewarm has a bug.
+                // `stored` is the empty object `{}`. (It always is an object, unless kubewarm has a
+                // bug.)
                 _ => out.push(b'}'),
             }
         }

@@ -42,8 +42,8 @@ pub fn encode_continue_token(
             .and_then(|number| i64::try_from(number).ok())
             .filter(|number| *number > 0)?,
     };
-    // `start` is the first possible key (`namespace/name`) after the object: the object's key and a
-    // NUL byte.
+    // `start` is the object's key (`namespace/name`) and a NUL byte. No other key sorts between the
+    // object's key and `start`, so `start` is the first possible key of the next page.
     let start = match (namespace, &*after.namespace) {
         (Some(_), _) | (None, "") => format!("{}\0", after.name),
         (None, within) => format!("{within}/{}\0", after.name),

@@ -10,9 +10,9 @@ use kubewarm_api::model::{GroupResource, Resource};
 use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 
-/// Subresources that the API server serves itself, as a part of their object. So the resource
-/// version in the response is the object's. A response of any other subresource, such as `proxy`,
-/// can come from a different server.
+/// Subresources that the API server serves itself. Their responses contain the object's resource
+/// version, for which kubewarm's later reads wait. A response of any other subresource, such as
+/// `proxy`, can come from a different server.
 const PARTS: [&str; 6] =
     ["approval", "ephemeralcontainers", "finalize", "resize", "scale", "status"];
 
@@ -47,8 +47,8 @@ pub struct WriteTarget {
     /// The group and resource of the changed objects. The API version is not needed, because the
     /// `resourceVersion` of an object is the same in all API versions.
     pub resource: GroupResource,
-    /// The namespace in which the API server authorizes the write; `None` for cluster-scoped
-    /// objects except a Namespace object.
+    /// The namespace in which the API server authorizes the write: for a Namespace object its own
+    /// name, and `None` for other cluster-scoped objects.
     pub namespace: Option<Arc<str>>,
 }
 
@@ -70,7 +70,8 @@ impl<'a> ForwardPlan<'a> {
         let (_, path) = split_profile(path);
         let is_unknown = parsed.is_err();
         let Ok((_, RequestPath::Objects(resource_path))) = parsed else {
-            // Of a path that kubewarm does not understand, each segment can be the subresource.
+            // kubewarm does not understand the path, so any segment can be the subresource. If one
+            // is in `LASTING`, the request can last long, so kubewarm sets no time limit.
             let decoded = percent_decode_str(path).decode_utf8_lossy();
             let is_long_running =
                 is_unknown && decoded.split('/').any(|part| LASTING.contains(&part));
@@ -86,8 +87,9 @@ impl<'a> ForwardPlan<'a> {
     }
 }
 
-/// Returns whether the request is a dry run. Also returns `true` if the query does not parse. A
-/// dry-run create returns the `resourceVersion` that the client wrote into the object. kubewarm
+/// Returns whether the request is a dry run, or can be one because its query does not parse.
+///
+/// A dry-run create returns the `resourceVersion` that the client wrote into the object. kubewarm
 /// must ignore this version: with a high version, a client could make all later reads of the
 /// namespace wait.
 fn is_dry_run(query: Option<&str>) -> bool {
@@ -203,8 +205,8 @@ mod tests {
         for query in ["", "fieldManager=x", "pretty=true&fieldValidation=Strict", "dryrun=All"] {
             assert!(is_written(query), "{query}");
         }
-        // If the API server cannot decode a query parameter, it ignores this parameter and uses all
-        // others. So each of these queries can be a dry run.
+        // The API server ignores a query parameter that it cannot decode, and uses all others. So
+        // each of these queries can be a dry run, although kubewarm cannot parse some of them.
         for query in
             ["dryRun=All", "dryRun=", "a=b&dryRun=All", "%64ryRun=All", "a=%&dryRun=All", "a;b"]
         {

@@ -13,7 +13,8 @@ const REFUSALS: [u16; 6] = [400, 404, 405, 406, 421, 422];
 /// quotes.
 const LONGEST: usize = 16 << 10;
 
-/// Parses `request`. Returns the error of an invalid version too, although a store is chosen first.
+/// Parses `request`. Returns `version_error` as an error too, which kubewarm reports to a client
+/// only after it has chosen a store.
 fn read(request: &Request) -> Result<RequestInfo, StatusError> {
     let (path, query, accept) = (request.path(), request.query(), request.accept.as_deref());
     let parsed = RequestInfo::parse(&request.method, path, query, accept)?;
@@ -25,7 +26,8 @@ fn read(request: &Request) -> Result<RequestInfo, StatusError> {
     Ok(parsed)
 }
 
-/// Formats the selectors of `objects` as text and parses this text.
+/// Formats the selectors of `objects` as text and parses this text. The test expects equal
+/// selectors.
 fn reparsed(objects: &ObjectRequest) -> (LabelSelector, FieldSelector) {
     let labels = label_selector::parse(&objects.labels.to_string()).unwrap();
     (labels, field_selector::parse(&objects.fields.to_string()).unwrap())

@@ -34,7 +34,8 @@ pub struct JsonIndenter {
     depth: usize,
     is_string: bool,
     is_escaped: bool,
-    /// Whether the last byte opened an object or a list that may be empty.
+    /// Whether the last byte opened an object or a list. If the next byte closes it, the result is
+    /// `{}` or `[]` without a line feed.
     is_open: bool,
 }
 

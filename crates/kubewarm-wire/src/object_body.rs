@@ -32,7 +32,8 @@ impl<'a> ObjectBody<'a> {
     }
 
     /// Returns the object's JSON, as the API server writes it. Returns `None` if the bytes are not
-    /// an object, which the informer excludes.
+    /// an object, which cannot occur for a stored object, because the informer's decoder checks
+    /// each object.
     ///
     /// # Cost
     ///
@@ -63,7 +64,8 @@ impl<'a> ObjectBody<'a> {
     }
 
     /// Calls `each` with the key and the value of every label. Stops at the first label whose value
-    /// is not a text. Returns `false` if the object is malformed protobuf.
+    /// is not a text. Returns `false` for malformed protobuf, so that the caller does not treat the
+    /// object as an object without labels.
     pub fn for_each_label(self, mut each: impl FnMut(&str, &str)) -> bool {
         match self.encoding {
             ObjectEncoding::Json => {
@@ -77,8 +79,8 @@ impl<'a> ObjectBody<'a> {
     }
 
     /// Calls `each` for every scalar that a field path finds, with the path's index in `paths` and
-    /// the scalar's text, as [`JsonCursor::values`] does. If the bytes are not an object, `each`
-    /// receives the values before the error. Returns `false` if the object is malformed protobuf.
+    /// the scalar's text, as [`JsonCursor::values`] does. Returns `false` for malformed protobuf,
+    /// after `each` has received the values before the error.
     pub fn for_each_value(self, paths: &FieldPathSet, each: &mut impl FnMut(usize, &str)) -> bool {
         match self.encoding {
             ObjectEncoding::Json => {
@@ -91,8 +93,9 @@ impl<'a> ObjectBody<'a> {
         }
     }
 
-    /// Returns the byte range of `metadata.managedFields`: the value in JSON, and the first
-    /// adjacent fields in protobuf. `None` if the object has none.
+    /// Returns the byte range of `metadata.managedFields`; `None` if the object has none. In
+    /// protobuf, each entry is a field of its own, so the range covers the first entry and all that
+    /// directly follow it.
     pub(crate) fn managed_fields(self) -> Option<Range<usize>> {
         match self.encoding {
             ObjectEncoding::Json => find(self.bytes, &["metadata", "managedFields"]),

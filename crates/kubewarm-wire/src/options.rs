@@ -46,8 +46,8 @@ pub(super) fn parse_list_options(
     Ok(())
 }
 
-/// Parses the required version of a list. Also returns the limit, if the API server would not
-/// ignore the limit.
+/// Parses the required version of a list. Also returns `limit`, or `None` if the API server ignores
+/// the limit of such a list.
 ///
 /// # Errors
 ///
@@ -84,8 +84,8 @@ fn list_version(
     })
 }
 
-/// Whether the API server has a watch cache of the resource, which ignores the limit of some lists.
-/// By default, it has one of all resources except events.
+/// Whether the API server serves the resource from a watch cache, which ignores the limit of some
+/// lists. By default, the API server has a watch cache for each resource except events.
 fn has_watch_cache(resource: &GroupResource) -> bool {
     !(matches!(resource.group(), "" | "events.k8s.io") && resource.resource() == "events")
 }

@@ -78,8 +78,9 @@ fn unknown<'a>(
     }
 }
 
-/// Returns the part of the stored object that a response contains. Every object begins with its
-/// metadata, so the field `metadata` alone is a `PartialObjectMetadata`.
+/// Returns the part of the stored object that a response contains. Every stored object begins with
+/// its metadata, and `PartialObjectMetadata` has metadata as its only field. So the bytes of this
+/// field are the complete message.
 fn part(stored: &[u8], form: ObjectPart) -> &[u8] {
     match form {
         ObjectPart::Full => stored,

@@ -63,7 +63,7 @@ pub enum ApiDocument {
 pub(super) struct ResourcePath {
     pub(super) resource: Resource,
     /// The namespace in which the API server authorizes the request. For the path
-    /// `/namespaces/<name>`, it is the name.
+    /// `/namespaces/<name>`, which means a Namespace object, it is `<name>`.
     pub(super) namespace: Option<Arc<str>>,
     pub(super) name: Option<Arc<str>>,
     /// The path segment after the object's name, such as `status`; `None` if there is no such
@@ -186,8 +186,8 @@ fn parse_resource_path(
     segments: &PathSegments<'_>,
 ) -> Result<ResourcePath, StatusError> {
     if segments.first().is_some_and(|first| OLD_VERBS.contains(&&**first)) {
-        // kubewarm never serves paths below `/watch/` or `/proxy/`. So it needs the resource only
-        // for the error message.
+        // kubewarm never serves paths below `/watch/` or `/proxy/`. So the resource appears only in
+        // the error message, and the last segment is good enough.
         let plural = segments.last().map(|last| &**last).filter(|last| is_dns_label(last));
         let resource = parse_resource(plural.unwrap_or("watch"), group, version)?;
         let not_served = Some("paths below /watch/ and /proxy/ are not served");
@@ -200,8 +200,8 @@ fn parse_resource_path(
         });
     }
     let (namespace, rest) = match segments {
-        // As at the API server, an empty namespace means all namespaces. Clients send it for an
-        // empty argument.
+        // As at the API server, an empty namespace means all namespaces. Clients send such a path
+        // if the user passes an empty namespace.
         [first, namespace, plural]
             if *first == NAMESPACES
                 && namespace.is_empty()
@@ -216,8 +216,8 @@ fn parse_resource_path(
                     "namespace {namespace:?} is not a DNS label"
                 )));
             }
-            // The API server authorizes `/namespaces/<name>` in the namespace of this name,
-            // whatever the group.
+            // The API server authorizes `/namespaces/<name>` in the namespace `<name>`, in any API
+            // group.
             (Some(Arc::from(&**namespace)), if is_object { segments } else { rest })
         }
         _ => (None, segments),

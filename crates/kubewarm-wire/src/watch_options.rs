@@ -29,15 +29,15 @@ pub enum WatchStart {
     /// The watch sends only changes after its start, and not the current objects.
     Now,
     /// The watch sends the changes after this resource version. If no store has reached the version
-    /// yet, the watch waits for it.
+    /// yet, the request waits until one has.
     After(ResourceVersion),
 }
 
 /// Maximum timeout of a watch, in seconds: one year. kubewarm reduces a longer timeout to one year.
 const LONGEST: u64 = 365 * 24 * 60 * 60;
 
-/// Parses the options of a watch, and the resource version that its initial objects must have.
-/// `timeout` is the value of `timeoutSeconds`.
+/// Parses the options of a watch, and the resource version that its initial objects must have
+/// (`resourceVersion`). `timeout` is the value of `timeoutSeconds`.
 ///
 /// # Errors
 ///

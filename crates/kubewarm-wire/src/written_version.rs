@@ -7,8 +7,8 @@ use super::{
 };
 use kubewarm_api::model::ResourceVersion;
 
-/// Returns whether a response of this media type can contain an object: JSON, or Kubernetes'
-/// protobuf.
+/// Returns whether a response of this media type can contain an object: JSON or Kubernetes
+/// protobuf. For other responses, kubewarm need not search for a version.
 pub fn has_object(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     matches!(media_type, JSON | PROTOBUF)
@@ -66,13 +66,13 @@ mod tests {
         let other_fields = [field(2, b"99"), vec![0x38, 0x96, 1]].concat();
         let object = whole(&[other_fields, field(6, b"12"), labels.clone()].concat());
         assert_eq!(version(&object).as_deref(), Some("12"));
-        // kubewarm reads the version before the rest of the object arrives, but only if the bytes
-        // contain the version completely.
+        // kubewarm reads the version before the rest of the object arrives. If the bytes end within
+        // the version, there is no version: a part of the number would be a wrong version.
         let behind = object.len() - labels.len();
         assert_eq!(version(&object[..behind]).as_deref(), Some("12"));
         assert_eq!(version(&object[..behind - 1]), None);
-        // A `ListMeta`, the metadata of a `Status`, has its `resourceVersion` in field 2, not in
-        // field 6.
+        // The metadata of a `Status` is a `ListMeta`, whose field 2 is `resourceVersion`. It is not
+        // an object's version, which is field 6, so kubewarm must not read it.
         assert_eq!(version(&whole(&field(2, b"99"))), None);
         assert_eq!(version(b"{}"), None);
         assert_eq!(version(MAGIC), None);

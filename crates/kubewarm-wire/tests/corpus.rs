@@ -8,7 +8,8 @@ mod upstream;
 
 use std::fs;
 
-/// The most places at which a response is cut in two, because each cut splits the whole response.
+/// Maximum number of places at which the test cuts a response in two. Each cut splits the whole
+/// response, so more cuts would take too long.
 const MAX_CUTS: usize = 100;
 
 #[test]

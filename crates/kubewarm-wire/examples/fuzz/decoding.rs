@@ -11,12 +11,12 @@ use kubewarm_wire::{
     },
 };
 
-/// The most bytes of JSON for each byte of protobuf. An empty message of two bytes has a few zero
-/// values in JSON.
+/// Maximum bytes of JSON for each byte of protobuf. JSON is longer, because Go writes zero values
+/// that protobuf omits: an empty message of two bytes can have several.
 const MAX_GROWTH: usize = 100;
 
-/// Decodes a response or an event. Panics if the JSON is too long, or if a checked object cannot be
-/// written.
+/// Decodes `bytes` as a response and as an event. Panics if the JSON is longer than `MAX_GROWTH`
+/// permits, or if a message that `check_message` accepts cannot be written as JSON.
 pub(crate) fn decode(bytes: &[u8]) {
     let _ = (ListHead::parse(bytes), FieldHead::parse(bytes), ListMeta::parse(bytes));
     let _ = (parse_watch_event(bytes), parse_watch_event_start(bytes));

@@ -13,7 +13,8 @@ use std::{
 };
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
-/// The most bytes of one input.
+/// Maximum size of one input in bytes. Each input is also split at every byte, so a larger input
+/// would take too long.
 const MAX_INPUT: usize = 64 << 10;
 
 fn main() -> io::Result<()> {
@@ -48,7 +49,7 @@ fn main() -> io::Result<()> {
     if panics > 0 { Err(io::Error::other("see the new files in the corpus")) } else { Ok(()) }
 }
 
-/// Changes a few places of one object of the corpus.
+/// Returns a random input of the corpus with one to seven random changes.
 fn damaged(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut input = random.choice(corpus).cloned().unwrap_or_default();
     for _ in 0..random.usize(1..8) {

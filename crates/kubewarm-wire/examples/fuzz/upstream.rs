@@ -10,11 +10,11 @@ use kubewarm_wire::{
 
 const MEDIA_TYPES: [MediaType; 2] = [MediaType::Json, MediaType::Protobuf];
 
-/// The items of a response, and whether the response was rejected.
+/// The items of a response, and whether a splitter rejected the response.
 type SplitResult = (Vec<Vec<u8>>, bool);
 
-/// Splits `bytes` as a list and as a watch, whole and in these parts, and returns how many items it
-/// found. Panics if the parts change what is found.
+/// Splits `bytes` as a list and as a watch, once whole and once in `parts`, and returns the number
+/// of items. Panics if both results differ, because chunks can end at any byte.
 fn split<'a>(bytes: &'a [u8], parts: &(impl Iterator<Item = &'a [u8]> + Clone)) -> usize {
     let mut items = 0;
     for media_type in MEDIA_TYPES {

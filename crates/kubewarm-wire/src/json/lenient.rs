@@ -4,7 +4,7 @@
 use super::JsonCursor;
 use serde_json::Value;
 
-/// Number of nested lists and objects that `serde_json` reads.
+/// Maximum number of nested lists and objects. `serde_json` rejects a text with more.
 const MAX_DEPTH_OF_SERDE: usize = 127;
 /// Number of nested lists and objects that [`LenientValue`] keeps of a text that `serde_json`
 /// rejects. Functions recurse through the values, so more levels could overflow the stack.
@@ -111,7 +111,8 @@ pub(crate) fn has_unread_part(value: &Value) -> bool {
     }
 }
 
-/// Consumes `byte`, a bracket, comma or colon, and counts the nested lists and objects in `depth`.
+/// Consumes `byte`, a bracket, comma or colon, and adjusts `depth`, the number of open lists and
+/// objects. Returns `None` for a closing bracket without an opening one: the text is not JSON.
 fn step_nested(at: &mut JsonCursor<'_>, byte: u8, depth: &mut usize) -> Option<()> {
     match byte {
         b'{' | b'[' => *depth += 1,
@@ -122,7 +123,8 @@ fn step_nested(at: &mut JsonCursor<'_>, byte: u8, depth: &mut usize) -> Option<(
     Some(())
 }
 
-/// Copies JSON, and replaces what `serde_json` rejects. Does not recurse.
+/// Copies JSON, and replaces what `serde_json` rejects, so that `serde_json` can parse the copy.
+/// Does not recurse.
 fn repair(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let (mut at, mut depth) = (JsonCursor::new(text), 0);

@@ -19,8 +19,8 @@ pub struct FieldPathSet {
 /// that ends at this position, and to the field paths that continue below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldPathNode {
-    /// Sequence number of this node among all nodes with a member name in the tree of a
-    /// [`FieldPathSet`], counted from 0.
+    /// Number of this node among the tree's nodes with a member name, counted from 0. A walk uses
+    /// the number as an index, to detect duplicate members.
     pub(crate) number: usize,
     /// Index in [`FieldPathSet::all`] of the field path that ends at this position, or `None`.
     pub(crate) end: Option<usize>,
@@ -46,8 +46,8 @@ impl FieldPathSet {
         &self.root
     }
 
-    /// Returns the number of fields in the tree of this set. Each `FieldPathNode::number` in the
-    /// tree is smaller than this number.
+    /// Returns the number of nodes with a member name. Each `FieldPathNode::number` is smaller, so
+    /// a walk needs a list of this length.
     pub(super) fn fields(&self) -> usize {
         self.fields
     }

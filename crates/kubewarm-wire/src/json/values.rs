@@ -13,9 +13,9 @@ struct PathWalkState<'w, E> {
     each: &'w mut E,
     /// Number of objects visited so far.
     objects: usize,
-    /// For each `FieldPathNode::number`, what `objects` was when the walk last found this field. If
-    /// this number has not changed, the walk is still in the same object, so a further member with
-    /// this name is a duplicate.
+    /// For each `FieldPathNode::number`, the value of `objects` when the walk last found this
+    /// field. If `objects` has not changed since, the walk is still in the same object. A further
+    /// member with this name is then a duplicate, which the walk ignores.
     found_in: Vec<usize>,
 }
 
@@ -49,10 +49,11 @@ impl JsonCursor<'_> {
         self.value(node, &mut walk).map(|_left_open| ())
     }
 
-    /// Finds the values of all field paths through `node`, in the value at the cursor. Stops when
-    /// no more values are possible, even inside nested lists and objects. Returns the number of
-    /// lists and objects that the cursor has entered but not left. The caller passes this number to
-    /// `leave`, which moves the cursor behind the value.
+    /// Finds the values of all field paths through `node`, in the value at the cursor. To save
+    /// time, stops when no more values are possible, even inside nested lists and objects.
+    ///
+    /// Returns the number of lists and objects that the cursor has entered but not left. The caller
+    /// passes this number to `JsonCursor::leave`, which moves the cursor behind the value.
     fn value<E: FnMut(usize, &str)>(
         &mut self,
         node: &FieldPathNode,
@@ -69,8 +70,8 @@ impl JsonCursor<'_> {
             }
             b'"' => {
                 let string = self.string()?;
-                // A string with an invalid escape has no text. The informer's decoder rejects such
-                // an object.
+                // A string with an invalid escape has no text, so it is not a value. It cannot
+                // occur in a store, because the informer's decoder rejects such an object.
                 if let Some(path) = node.end
                     && let Some(text) = unescape(string)
                 {
@@ -157,9 +158,10 @@ impl JsonCursor<'_> {
     }
 
     /// Moves the cursor to the end of the value that begins at `start`. `open` is the result of
-    /// [`JsonCursor::value`] for this value; `None` if the value is not JSON. The function skips an
-    /// invalid value by counting its brackets. So an invalid value affects only the paths that lead
-    /// into it. Returns `None` if the brackets do not match.
+    /// [`JsonCursor::value`] for this value; `None` if the value is not JSON.
+    ///
+    /// The function skips an invalid value by counting its brackets, so that all paths that do not
+    /// lead into this value still find theirs. Returns `None` if the brackets do not match.
     fn leave(&mut self, start: Self, open: Option<usize>) -> Option<()> {
         match open {
             Some(0) => return Some(()),

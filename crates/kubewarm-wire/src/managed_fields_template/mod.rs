@@ -25,8 +25,8 @@ const MAX_VALUES: usize = 32;
 /// Maximum length of one value, in bytes, so that one byte is enough for the length.
 const MAX_VALUE_BYTES: usize = 127;
 
-/// Minimum number of bytes that a template must take out of an object. With less, the split saves
-/// no memory.
+/// Minimum number of bytes that a template must take out of an object. Below this number, the
+/// template's own memory costs more than the split saves.
 const MIN_REMOVED_BYTES: usize = 64;
 
 /// The managedFields of an object without the values that differ between objects of one
@@ -87,9 +87,9 @@ impl ManagedFieldsTemplate {
     /// Splits an object, and replaces the contents of `reduced` with the reduced body. Returns
     /// `None` if the object has no managedFields, or if they are too short.
     ///
-    /// Use the result only if [`ManagedFieldsTemplate::join`] returns the same object. It returns a
-    /// different object for protobuf with longer varints than necessary, which no API server
-    /// writes.
+    /// Use the result only if [`ManagedFieldsTemplate::join`] returns the same object.
+    /// [`ManagedFieldsTemplate::join`] writes the shortest varints, so it changes protobuf with
+    /// longer ones, which no API server writes.
     ///
     /// # Cost
     ///
@@ -117,8 +117,8 @@ impl ManagedFieldsTemplate {
     }
 
     /// Replaces the contents of `into` with the object of a reduced body. Returns `None` if the
-    /// reduced body has another template or is damaged, or if no memory is free. `into` then
-    /// contains no usable bytes.
+    /// reduced body belongs to another template or is damaged, or if the allocation fails. `into`
+    /// then contains no usable bytes.
     ///
     /// # Cost
     ///

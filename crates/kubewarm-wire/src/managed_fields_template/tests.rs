@@ -84,7 +84,8 @@ fn pods_with_other_times_and_ips_have_one_template() {
     }
     assert!(contains(&second.0.text, "kubelet") && !contains(&second.1, "kubelet"));
 
-    // Longer IPs change the lengths of three nested messages.
+    // Longer IPs change the lengths of three nested messages, but the pods still share one
+    // template: it computes the lengths from the IPs.
     let ips = ["10.1.2.3", "10.100.200.30", "fd00:10:244:ffff:ffff:ffff:ffff:ffff"];
     let pods = ips.map(|ip| pod("web-1", 1_790_000_000, ip));
     let templates = pods.each_ref().map(|pod| split(body(pod)[1]).unwrap());

@@ -8,13 +8,14 @@ use super::{
 use kubewarm_api::model::MessageId;
 use serde::de::IgnoredAny;
 
-/// The types of the fields 1, 2 and so on in the messages that [`FieldType`] describes by name.
+/// The types of the fields 1, 2 and so on in messages without a field table, because [`FieldType`]
+/// has a variant for each of them.
 const TIMESTAMP: &[&FieldType] = &[&FieldType::Int, &FieldType::Int];
 const INT_OR_STRING: &[&FieldType] = &[&FieldType::Int, &FieldType::Int, &FieldType::String];
 const ONE_TEXT: &[&FieldType] = &[&FieldType::String];
 
-/// Checks that the field tables contain every field of an object, in nested messages too. So
-/// kubewarm can write an object that passes as JSON without losing a field.
+/// Checks that the field tables contain every field of an object, also in nested messages. After
+/// this check, kubewarm can convert the object to JSON without losing a field.
 ///
 /// # Errors
 ///
@@ -49,7 +50,8 @@ pub fn check_message(message: MessageId, bytes: &[u8]) -> Result<(), ProtobufErr
     Ok(())
 }
 
-/// Checks a message whose fields 1, 2 and so on have these types.
+/// Checks a message whose field 1 has the first type of `kinds`, field 2 the second type, and so
+/// on.
 fn check_fields(
     kinds: &[&FieldType],
     bytes: &[u8],

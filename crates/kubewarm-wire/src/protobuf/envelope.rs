@@ -94,14 +94,14 @@ pub struct FieldHead {
 }
 
 impl FieldHead {
-    /// Parses the head if `bytes` is exactly the head of a field with a length. `None` if `bytes`
-    /// is only the start of a head.
+    /// Parses `bytes` as the head of a field that has a length. Returns `None` if the head is
+    /// incomplete: the caller then adds the next byte and calls again.
     ///
     /// # Errors
     ///
     /// [`ProtobufError::Malformed`] if no such head begins with `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ProtobufError> {
-        // A varint has at most ten bytes.
+        // A head consists of two varints (tag and length), each of at most ten bytes.
         if bytes.len() > 20 {
             return Err(ProtobufError::Malformed);
         }
@@ -116,8 +116,8 @@ impl FieldHead {
 }
 
 impl<'a> ListHead<'a> {
-    /// Parses the head if `bytes` is exactly the head. `None` if `bytes` is only the start of a
-    /// head.
+    /// Parses `bytes` as the head of a list. Returns `None` if the head is incomplete: the caller
+    /// then adds the next byte and calls again.
     ///
     /// # Errors
     ///
@@ -135,8 +135,8 @@ impl<'a> ListHead<'a> {
     }
 }
 
-/// Splits `bytes` behind its first field, whose number is `number`: the field's value, and the
-/// rest. `None` if the field is incomplete.
+/// Splits `bytes` behind its first field, which must have the number `number`. Returns the field's
+/// value and the rest; `None` if the field is incomplete.
 fn split_field(bytes: &[u8], number: u32) -> Result<Option<[&[u8]; 2]>, ProtobufError> {
     let mut at = 0;
     let Ok(tag) = read_varint(bytes, &mut at) else { return Ok(None) };
@@ -157,8 +157,9 @@ fn read_types(types: &[u8]) -> Result<(&str, &str), ProtobufError> {
     Ok((text(1)?, text(2)?))
 }
 
-/// Returns the part of the first field with this number that `bytes` contains, even if the field's
-/// end is missing. Fields before it must be complete.
+/// Returns the value of the first field with this number, even if the value's end is missing. With
+/// it, kubewarm reads the name in an event that is cut off. Returns `None` if an earlier field is
+/// incomplete.
 pub(super) fn enter_field(bytes: &[u8], number: u32) -> Option<&[u8]> {
     let mut rest = bytes;
     loop {
@@ -186,8 +187,8 @@ pub(crate) fn message_start(bytes: &[u8]) -> Option<&[u8]> {
     enter_field(bytes.strip_prefix(MAGIC)?, RAW)
 }
 
-/// Parses the start of an event of a watch whose end is missing: the event's type, and the start of
-/// its object's message.
+/// Parses the start of a watch event whose end is missing, so that kubewarm can report the name of
+/// its object. Returns the event's type, and the start of the object's message.
 pub fn parse_watch_event_start(event: &[u8]) -> Option<(&[u8], &[u8])> {
     let kind = enter_field(event, 1)?;
     Some((kind, message_start(enter_field(enter_field(event, 2)?, 1)?)?))

@@ -18,16 +18,19 @@ pub(super) struct MessageTable {
     pub(super) name: &'static str,
     /// The fields in the order of Go's struct, which is their order in JSON.
     pub(super) fields: Vec<MessageField>,
-    /// The position in `fields` of each field number; `NO_FIELD` if there is no such field.
+    /// The position in `fields` for each field number, as an index; `NO_FIELD` for a number that
+    /// the message does not have.
     by_number: Vec<u16>,
-    /// The positions in `fields` that JSON can contain although protobuf lacks them, one bit each.
+    /// One bit for each position in `fields`: 1 if JSON contains the field even when protobuf lacks
+    /// it, because Go writes its zero value.
     pub(super) written_if_absent: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct MessageField {
     pub(super) number: u32,
-    /// The name in JSON. Empty if the members of the field's value belong to the parent object.
+    /// The name in JSON. Empty for an inline field, whose members JSON writes into the parent
+    /// object.
     pub(super) name: &'static str,
     /// The name as JSON writes it: with quotes and a colon.
     pub(super) quoted: Box<[u8]>,
@@ -35,13 +38,13 @@ pub(super) struct MessageField {
     pub(super) is_pointer: bool,
     pub(super) shape: FieldCardinality,
     pub(super) kind: FieldType,
-    /// Members that each list element begins with in JSON, although protobuf lacks them; usually
-    /// empty.
+    /// Members with which JSON begins each element of the list, although protobuf lacks them; empty
+    /// except for the field in `CLAIM_TEMPLATES`.
     pub(super) element_start: &'static [u8],
 }
 
-/// The only field with an `element_start`, and this text: the API server sets the kind of the
-/// claims in a `StatefulSet`, and of no other inner object.
+/// The only field with an `element_start`, and its text. The API server writes the kind of the
+/// claims in a `StatefulSet` into JSON, but the kind of no other nested object.
 const CLAIM_TEMPLATES: (&str, &[u8]) =
     ("volumeClaimTemplates", br#""kind":"PersistentVolumeClaim","apiVersion":"v1","#);
 
@@ -84,11 +87,12 @@ pub(super) enum FieldType {
 }
 
 const NO_FIELD: u16 = u16::MAX;
-/// More than the highest field number of Kubernetes' messages.
+/// Limit of the field numbers, which bounds the memory of `by_number`. Higher than the highest
+/// field number of Kubernetes' messages.
 const MAX_NUMBER: u32 = 10_000;
 
-/// The tables of the Kubernetes release in `tables.txt`. Empty if `tables.txt` is invalid, which a
-/// test excludes.
+/// The field tables in `tables.txt`, for one Kubernetes release. Empty if `tables.txt` is invalid,
+/// but a test checks that it is valid.
 pub(super) static TABLES: LazyLock<FieldTables> =
     LazyLock::new(|| FieldTables::parse(include_str!("tables.txt")).unwrap_or_default());
 
@@ -97,7 +101,8 @@ pub fn message_of_kind(api_version: &str, kind: &str) -> Option<MessageId> {
     TABLES.kinds.get(&(api_version, kind)).copied()
 }
 
-/// Returns the fields of a message; no fields for a number that is not in the tables.
+/// Returns the field table of a message. For a number that the tables lack, returns a table without
+/// fields.
 pub(super) fn table(message: MessageId) -> &'static MessageTable {
     static NONE: MessageTable =
         MessageTable { name: "", fields: Vec::new(), by_number: Vec::new(), written_if_absent: 0 };
@@ -116,8 +121,8 @@ impl MessageTable {
         self.fields.get(self.position(number)?)
     }
 
-    /// Returns `None` if the message has more than 64 fields, which are too many for
-    /// `written_if_absent`.
+    /// Fills `by_number` and `written_if_absent`. Returns `None` if the message has more than 64
+    /// fields, because `written_if_absent` has 64 bits.
     fn index(&mut self) -> Option<()> {
         for (position, field) in self.fields.iter().enumerate() {
             let bit = 1_u64.checked_shl(u32::try_from(position).ok()?)?;
@@ -218,7 +223,7 @@ impl MessageField {
         match self.omission {
             OmissionRule::Never => true,
             OmissionRule::ZeroTime => false,
-            // To Go, a struct is never empty.
+            // To Go, a struct is never empty, so `omitempty` does not omit it.
             OmissionRule::Empty => !self.has_nil() && !self.kind.has_empty_value(),
         }
     }
@@ -287,7 +292,8 @@ mod tests {
         assert!(message_of_kind("v1", "Wart").is_none());
     }
 
-    /// The encoder and the check recurse once for each nested message, so nesting must end.
+    /// The encoder and `check_message` recurse once for each nested message. A message that
+    /// contains itself could overflow the stack.
     #[test]
     fn no_message_contains_itself() {
         fn visit(id: MessageId, above: &mut Vec<MessageId>, done: &mut HashSet<MessageId>) {

@@ -7,8 +7,8 @@ use super::{
     wire_format::{FieldReader, ProtobufError, find_field, varint},
 };
 
-/// Whether JSON lacks the field. `value` is the field's last value, or `None` if the message lacks
-/// the field.
+/// Whether Go omits the field from JSON. `value` is the field's last value, or `None` if the
+/// message lacks the field.
 pub(super) fn is_omitted(
     field: &MessageField,
     value: Option<&[u8]>,
@@ -18,15 +18,16 @@ pub(super) fn is_omitted(
     Ok(match field.omission {
         OmissionRule::Never => false,
         OmissionRule::ZeroTime => seconds(value)? == ZERO_TIME,
-        // To Go, a pointer, list or map that protobuf contains is never empty.
+        // A pointer, list or map that protobuf contains is never nil, and a struct is never empty.
+        // So Go's `omitempty` omits none of them.
         OmissionRule::Empty if field.has_nil() || !field.kind.has_empty_value() => false,
         OmissionRule::Empty if is_number => varint(value)? == 0,
         OmissionRule::Empty => value.is_empty(),
     })
 }
 
-/// Whether the JSON of the absent field is `null`. Otherwise, it is the zero value of the field's
-/// type.
+/// Whether Go writes the absent field as `null`. For `false`, Go writes the zero value of the
+/// field's type, such as `0` or `""`.
 pub(super) fn is_null_if_absent(field: &MessageField) -> bool {
     field.has_nil() || matches!(field.kind, FieldType::Bytes | FieldType::List(_))
 }

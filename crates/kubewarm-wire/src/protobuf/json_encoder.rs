@@ -12,15 +12,16 @@ use kubewarm_api::model::MessageId;
 /// Writes objects as JSON. Reuses its buffer for all objects.
 #[derive(Debug, Default)]
 pub struct JsonEncoder {
-    /// For each field of the messages that contain the current position: the byte range of its
-    /// values. Only slots of fields that the message contains are valid; the other slots contain
-    /// ranges of earlier messages.
+    /// A stack of slots: one for each field of each message from the object down to the current
+    /// message. Only slots of present fields are valid. The encoder never reads the other slots, so
+    /// it need not clear them.
     slots: Vec<Slot>,
-    /// The number of slots of the messages that contain the current position.
+    /// The number of slots in use, which belong to the current message and its parents.
     used: usize,
 }
 
-/// The byte range of a field in its message, from its first tag to the end of its last value.
+/// The byte range of a field in its message, from its first tag to the end of its last value: a
+/// repeated field occurs several times.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     first_tag: usize,
@@ -29,7 +30,8 @@ struct Slot {
 }
 
 impl Slot {
-    /// Adds the value `raw` to the field's earlier values.
+    /// Extends the slot by a further value of the same field, or creates the slot for the first
+    /// value.
     fn extended(earlier: Option<Self>, raw: &RawField) -> Self {
         let first_tag = earlier.map_or(raw.tag, |slot| slot.first_tag);
         Self { first_tag, start: raw.start, end: raw.end }
@@ -71,8 +73,8 @@ impl JsonEncoder {
         self.message(message, bytes, out)
     }
 
-    /// Appends a JSON object with one field of the message `bytes`. The object is empty if JSON
-    /// omits the field.
+    /// Appends a JSON object that contains only this field of the message `bytes`. The object is
+    /// `{}` if Go omits the field from JSON.
     pub(super) fn write_field(
         &mut self,
         field: &'static MessageField,
@@ -104,7 +106,7 @@ impl JsonEncoder {
         Ok(())
     }
 
-    /// Writes each member with a comma behind it.
+    /// Writes each member with a comma behind it. `close` then replaces the last comma.
     fn members(
         &mut self,
         table: &'static MessageTable,
@@ -219,7 +221,8 @@ impl JsonEncoder {
         Ok(())
     }
 
-    /// Writes one value. Empty bytes are the value of an absent field.
+    /// Writes one value. Empty bytes stand for an absent field, so the function writes the zero
+    /// value.
     fn value(
         &mut self,
         kind: &'static FieldType,

@@ -65,8 +65,7 @@ impl<'a> ObjectNames<'a> {
         Ok(names)
     }
 
-    /// Reads the metadata of an object whose end is missing. Names behind the missing part are
-    /// empty.
+    /// Reads the names of an object whose end is missing. Names behind the missing part are empty.
     pub fn of_start(object: &'a [u8]) -> Self {
         let mut names = Self::default();
         let mut fields = FieldReader::new(enter_field(object, METADATA).unwrap_or_default());
@@ -76,7 +75,7 @@ impl<'a> ObjectNames<'a> {
         names
     }
 
-    /// Returns whether the field is no name, or a name in UTF-8.
+    /// Stores `value` if the field is one of the names. Returns `false` if this name is not UTF-8.
     fn take(&mut self, number: u32, value: &'a [u8]) -> bool {
         let part = match number {
             NAME => &mut self.name,
@@ -110,7 +109,8 @@ impl<'a> ListMeta<'a> {
         Ok(meta)
     }
 
-    /// Appends the message with the fields that the API server writes, in its order.
+    /// Appends the message with the API server's fields in the API server's order, so that the
+    /// bytes are equal.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         write_bytes(LIST_SELF_LINK, b"", out);
         write_bytes(LIST_VERSION, self.version.as_bytes(), out);
@@ -126,8 +126,8 @@ pub(super) fn metadata(object: &[u8]) -> Result<&[u8], ProtobufError> {
     Ok(find_field(object, METADATA)?.unwrap_or_default())
 }
 
-/// Returns the field `metadata` of an object with its tag and its length. Empty if the object does
-/// not begin with its metadata, as every object of the API server does.
+/// Returns the field `metadata` of an object with its tag and its length. Every object of the API
+/// server begins with its metadata. For any other object, the result is empty.
 pub fn metadata_field(object: &[u8]) -> &[u8] {
     match FieldReader::new(object).next_field() {
         Ok(Some(RawField { number: METADATA, end, .. })) => object.get(..end).unwrap_or_default(),
@@ -135,9 +135,11 @@ pub fn metadata_field(object: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns the byte range of the first `managedFields` in an object, up to another field. The API
-/// server writes all of them together, so usually these are all. Returns `None` if there are none,
-/// or if the object does not begin with its metadata.
+/// Returns the byte range of the first field `managedFields` in an object, and of all that directly
+/// follow it. The API server writes these fields together, so the range usually contains all of
+/// them.
+///
+/// Returns `None` if there are none, or if the object does not begin with its metadata.
 pub(crate) fn managed_fields(object: &[u8]) -> Option<Range<usize>> {
     let metadata = metadata_field(object);
     let RawField { start: offset, end, .. } = FieldReader::new(metadata).next_field().ok()??;
@@ -240,8 +242,9 @@ pub fn write_without(
     })
 }
 
-/// Appends an object without the fields of its metadata for which `replace` returns `true`.
-/// `replace` receives the field's number and value, and can append other fields.
+/// Copies an object. For each field of its metadata, calls `replace` with the field's number and
+/// value. If `replace` returns `true`, the copy omits the field; `replace` can append other fields
+/// instead.
 fn copy_fields(
     object: &[u8],
     out: &mut Vec<u8>,

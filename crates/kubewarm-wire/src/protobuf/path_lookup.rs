@@ -1,5 +1,5 @@
-//! Shows by the field tables whether a field path can lead to a value, so that a status can report
-//! an index that never finds one.
+//! Decides by the field tables whether a field path can lead to a value. If it cannot, a profile's
+//! status reports that the index of this path never finds an object.
 
 use super::field_tables::{FieldCardinality, FieldType, MessageField, table};
 use kubewarm_api::model::{FieldPath, MessageId};
@@ -30,8 +30,8 @@ fn is_in_message(message: MessageId, steps: &[Step<'_>]) -> bool {
 fn is_in_field(field: &MessageField, is_list: bool, below: &[Step<'_>]) -> bool {
     match field.shape {
         FieldCardinality::Single => is_in_value(&field.kind, is_list, below),
-        // In JSON, elements with an `element_start` have members that the tables lack, so any path
-        // below them is possible.
+        // Elements with an `element_start` have members in JSON that the tables lack. So any path
+        // below such an element counts as possible.
         FieldCardinality::Repeated => {
             is_list && (!field.element_start.is_empty() || is_in_value(&field.kind, false, below))
         }
@@ -83,7 +83,8 @@ mod tests {
             ("v1", "Pod", "spec.containers[*].args[*]"),
             ("v1", "Pod", "spec.containers[*].resources.limits.cpu"),
             ("v1", "Pod", "spec.containers[*].livenessProbe.httpGet.port"),
-            // `configMap` is a member of an inline message.
+            // `configMap` is a member of an inline message (`VolumeSource`), so the path contains
+            // no name of this message.
             ("v1", "Pod", "spec.volumes[*].configMap.name"),
             ("v1", "ConfigMap", "data.tone"),
             ("v1", "Secret", "data.password"),

@@ -66,8 +66,8 @@ impl<E: FnMut(usize, &str)> FieldValueReader<'_, E> {
         node: &FieldPathNode,
     ) -> Result<(), ProtobufError> {
         match (&field.kind, field.shape) {
-            // In JSON, these elements have members that protobuf lacks (`element_start`), so the
-            // values are read from their JSON.
+            // Elements with an `element_start` have members in JSON that protobuf lacks. So the
+            // last arm converts them to JSON and reads the values from it.
             (FieldType::Message(id), FieldCardinality::Repeated)
                 if field.element_start.is_empty() =>
             {

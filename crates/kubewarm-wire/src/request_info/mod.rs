@@ -102,8 +102,8 @@ pub enum VersionMatch {
 }
 
 impl VersionMatch {
-    /// Whether the response has the objects of one given resource version, which can be an earlier
-    /// one.
+    /// Whether the response has the objects of one given resource version. If so, the event log
+    /// restores this version, which can be earlier than the store's.
     pub const fn is_earlier(&self) -> bool {
         matches!(self, Self::Exact(_) | Self::Continue { version: Some(_), .. })
     }
@@ -143,8 +143,8 @@ impl RequestInfo {
     ) -> Result<Self, StatusError> {
         let (profile, parsed) = RequestPath::parse(path)?;
         if matches!(parsed, RequestPath::Document(_)) {
-            // As at the API server, a document has no other parameters, so other faults in the
-            // query do not matter.
+            // The API server uses no other query parameter for a document. So kubewarm also ignores
+            // a query that does not parse.
             let query = QueryParameters::parse(query).unwrap_or_default();
             timeout::check(query.text(QueryParameter::Timeout))?;
         }

@@ -61,7 +61,7 @@ impl StatusError {
     }
 
     /// Returns whether the request fails only in kubewarm and can succeed at the API server. With
-    /// `--forward`, kubewarm then forwards the request.
+    /// `--forward`, kubewarm forwards such a request instead of returning the error.
     pub fn is_specific_to_cache(&self) -> bool {
         self.is_specific_to_cache
     }
@@ -209,8 +209,8 @@ impl StatusError {
         Self { token, ..Self::new(410, "Expired", message) }
     }
 
-    /// 410: the event log contains only the changes after `oldest`, not all changes since the
-    /// client's `version`.
+    /// 410: the client's watch starts at `version`, but the event log contains only the changes
+    /// after `oldest`. A watch from `version` would miss the changes between both.
     pub fn too_old(version: &ResourceVersion, oldest: Option<&ResourceVersion>) -> Self {
         let oldest = oldest.map_or_else(|| "0".to_owned(), ToString::to_string);
         Self::new(410, "Expired", format!("too old resource version: {version} ({oldest})"))

@@ -17,7 +17,8 @@ pub(crate) fn quoted(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
             '\'' => out.push('\''),
-            // `escape_debug` returns printable characters unchanged.
+            // `escape_debug` returns printable characters unchanged, as one character. Go prints
+            // the same characters without an escape.
             c if c.escape_debug().len() == 1 => out.push(c),
             c => {
                 let code = u32::from(c);

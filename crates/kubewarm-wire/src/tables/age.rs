@@ -8,7 +8,7 @@ use jiff::{
 
 pub(super) const UNKNOWN: &str = "<unknown>";
 pub(super) const INVALID: &str = "<invalid>";
-/// Go's zero time, which stands for an absent time.
+/// Go's zero time, which the API server prints as an absent time.
 const ZERO: DateTime = DateTime::constant(1, 1, 1, 0, 0, 0, 0);
 /// The longest duration in Go: 292 years.
 const LONGEST: SignedDuration = SignedDuration::from_nanos(i64::MAX);

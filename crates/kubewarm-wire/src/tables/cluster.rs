@@ -14,7 +14,7 @@ const UNKNOWN: &str = "<unknown>";
 
 pub(super) fn nodes(object: &PrintInput<'_>) -> Vec<Value> {
     let status = object.at("status");
-    // If a node has several conditions of the type `Ready`, the last one counts.
+    // As in the API server, the last condition of the type `Ready` counts, if a node has several.
     let is_ready = |condition: &JsonView<'_>| condition.at("type").text() == "Ready";
     let state = match status.at("conditions").items().rfind(is_ready) {
         Some(ready) if ready.at("status").text() == "True" => "Ready",

@@ -22,8 +22,8 @@ pub struct CustomColumn {
 
 impl CustomColumn {
     /// Creates a column from its definition in a `CustomResourceDefinition`. Returns `None` if the
-    /// column's `jsonPath` is invalid. The API server omits an invalid column and all columns after
-    /// it.
+    /// column's `jsonPath` is invalid: the caller then omits this column and all columns after it,
+    /// as the API server does.
     pub fn new(written: &CustomResourceColumnDefinition) -> Option<Self> {
         let path = JsonPath::parse(&written.json_path)?;
         let description = match written.description.as_deref() {
@@ -61,7 +61,8 @@ impl CustomColumn {
         self.path.is_of_metadata()
     }
 
-    /// Whether the column's value can depend on a part of the object that was not read.
+    /// Whether the column's value can depend on a part of the object that `LenientValue` has
+    /// replaced, so that the cell could be wrong.
     pub(super) fn has_unread_part(&self, object: &Value) -> bool {
         let searched = if self.path.has_descent() { Some(object) } else { self.path.first(object) };
         searched.is_some_and(has_unread_part)

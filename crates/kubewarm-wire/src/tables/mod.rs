@@ -35,7 +35,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-/// Prints the objects of one kind.
+/// Prints objects of one kind as rows of a `Table`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TablePrinter(PrinterKind);
 
@@ -54,7 +54,8 @@ pub struct TableRow {
     /// Members of a JSON object: `"cells":[…]`, and `"conditions":[…]` for a pod that succeeded or
     /// failed.
     pub members: String,
-    /// Whether a cell is empty because it could not be computed from the object.
+    /// Whether a cell is empty because the parser skipped or rejected the part of the object that
+    /// the cell shows.
     pub has_uncomputed_cell: bool,
 }
 
@@ -172,7 +173,8 @@ impl TablePrinter {
             }
             PrinterKind::CreatedAt => {
                 let created = input.at("metadata.creationTimestamp").text();
-                // The object in a bookmark event has no creation time.
+                // The object in a bookmark event has no creation time. The API server then prints
+                // Go's zero time.
                 json!([input.name(), if created.is_empty() { NEVER } else { created }])
             }
             PrinterKind::Age => json!([input.name(), input.age()]),
@@ -196,7 +198,8 @@ impl TablePrinter {
         TableRow { members, has_uncomputed_cell }
     }
 
-    /// Returns a row with only the name, for an object that is not JSON or too large.
+    /// Returns a row with only the name, for an object that is not JSON or too large to parse. All
+    /// other cells are `null`, so that the table still has a row for the object.
     fn row_of_name(&self, stored: &[u8]) -> TableRow {
         let mut at = JsonCursor::new(stored);
         let is_found = at.seek("metadata") == Some(true) && at.seek("name") == Some(true);

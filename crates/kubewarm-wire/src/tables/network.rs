@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
-/// Maximum number of addresses, ports or hosts in a column's value. If there are more, the value
-/// ends with the number of omitted entries, such as `+ 2 more...`.
+/// Maximum number of addresses, ports or hosts in a cell, as in the API server. If an object has
+/// more, the cell ends with the number of omitted ones, such as `+ 2 more...`.
 const MAX: usize = 3;
 
 pub(super) fn services(object: &PrintInput<'_>) -> Vec<Value> {

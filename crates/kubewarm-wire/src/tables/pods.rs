@@ -65,8 +65,8 @@ pub(super) fn pods(object: &PrintInput<'_>) -> Vec<Value> {
     ]
 }
 
-/// Returns the `conditions` of a table row for a pod that succeeded or failed; `None` for a pod in
-/// any other phase.
+/// Returns the `conditions` of a table row, which mark the row of a finished pod; `None` for a pod
+/// that has neither succeeded nor failed.
 pub(super) fn conditions(phase: &str) -> Option<Value> {
     let message = match phase {
         "Succeeded" => "The pod has completed successfully.",
@@ -140,8 +140,8 @@ fn initialize(
     (false, of_sidecars)
 }
 
-/// Adds a pod's containers to `sum` in reverse order, so that the reason of the first container
-/// counts.
+/// Adds a pod's containers to `sum`, from the last to the first. Each container overwrites the
+/// reason, so the first container's reason remains, as in the API server.
 fn run(status: JsonView<'_>, sum: &mut ContainerSummary) {
     let mut is_running = false;
     let mut failure = None;

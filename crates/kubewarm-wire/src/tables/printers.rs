@@ -24,7 +24,8 @@ impl BuiltInPrinter {
     }
 }
 
-/// Kinds whose columns show metadata only.
+/// Kinds whose columns show metadata only, so that a store with only metadata is enough for their
+/// tables.
 const OF_METADATA: &[&str] =
     &["serviceaccounts", "deviceclasses.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"];
 

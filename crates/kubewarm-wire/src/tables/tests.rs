@@ -243,8 +243,8 @@ fn every_object_has_a_row_and_a_cell_that_cannot_be_computed_is_empty() {
             "{stored:.60}"
         );
     }
-    // The columns of built-in kinds show no deep parts of objects, so no cell depends on a part
-    // that the parser omits.
+    // No column of a built-in kind shows a part of an object that the parser can omit (deep values,
+    // large numbers). So every cell is computed.
     let revision = r#"{"metadata":{"name":"r"},"data":{"s":"\ud800","n":1e999},"revision":3}"#;
     let printer = TablePrinter::built_in("apps", "v1", "controllerrevisions");
     let row = printer.row("v1", "ControllerRevision", revision.as_bytes(), NOW.parse().unwrap());

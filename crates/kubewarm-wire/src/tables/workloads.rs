@@ -9,8 +9,8 @@ use serde_json::Value;
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
-/// Maximum number of metrics in the `Targets` column of an autoscaler. If there are more, the value
-/// ends with the number of omitted metrics.
+/// Maximum number of metrics in the `Targets` cell of an autoscaler, as in the API server. If there
+/// are more, the cell ends with the number of omitted metrics.
 const MAX_METRICS: usize = 2;
 
 pub(super) fn deployments(object: &PrintInput<'_>) -> Vec<Value> {

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// Appends `json` to `into` without the members at `holes`. Each range must come from [`member`].
+/// Appends `json` to `into` without the members whose byte ranges are in `holes`. Each range must
+/// come from [`member`], which includes the member's comma.
 pub(super) fn cut(into: &mut Vec<u8>, json: &str, mut holes: [Option<Range<usize>>; 3]) {
     holes.sort_by_key(|hole| hole.as_ref().map_or(usize::MAX, |hole| hole.start));
     let json = json.as_bytes();

@@ -16,13 +16,14 @@ use serde_json::value::RawValue;
 /// Decodes the objects of one informer. Reuses one buffer for all calls.
 pub struct ObjectDecoder {
     projection: Projection,
-    /// Whether the informer keeps only the metadata of Secrets. The decoder then also removes an
-    /// annotation that repeats a Secret's payload.
+    /// Whether the informer keeps only the metadata of Secrets. If so, the decoder also removes the
+    /// annotation in which `kubectl apply` repeats a Secret's payload.
     is_payload_hidden: bool,
     /// The encoding of the objects that [`ObjectDecoder::decode`] receives.
     pub encoding: ObjectEncoding,
     scratch: Vec<u8>,
-    /// The text of the last JSON object that was not UTF-8.
+    /// The text of the last JSON object that was not UTF-8. A field, because the decoded object
+    /// borrows its text.
     text: String,
 }
 
@@ -40,9 +41,9 @@ pub struct RejectedObject {
 pub enum DecodeError {
     /// kubewarm cannot read the object, but it can store the other objects of the response.
     Undecodable(RejectedObject),
-    /// kubewarm cannot read the object in protobuf. Either the API server is newer than the field
-    /// tables, or a text is not UTF-8. All objects of the resource must be read as JSON, in which
-    /// the API server replaces such bytes.
+    /// kubewarm cannot read the object in protobuf: the API server is newer than the field tables,
+    /// or a text is not UTF-8. So kubewarm must list the resource again as JSON, in which the API
+    /// server replaces such bytes.
     NeedsJson(RejectedObject),
 }
 
@@ -58,7 +59,7 @@ struct PartialObject<'a> {
 }
 
 impl RejectedObject {
-    /// Describes an object whose bytes can end behind its metadata.
+    /// Describes an object whose bytes can be cut off, but only after the metadata with the name.
     pub fn new(encoding: ObjectEncoding, object: &[u8], problem: String) -> Self {
         let name = match encoding {
             ObjectEncoding::Json => peek_name(object),
@@ -87,7 +88,8 @@ impl ObjectDecoder {
         }
     }
 
-    /// Creates a decoder that removes only `apiVersion` and `kind`.
+    /// Creates a decoder that removes only `apiVersion` and `kind`, and no part that a profile can
+    /// drop.
     pub fn of_whole_objects() -> Self {
         Self {
             projection: Projection::Full(ManagedFieldsPolicy::Keep),
@@ -98,7 +100,8 @@ impl ObjectDecoder {
         }
     }
 
-    /// Creates a decoder for the changes of a store, whose objects have this encoding.
+    /// Creates a decoder for watch events, whose objects must have the same encoding as the objects
+    /// in the store.
     pub fn of_store(key: &InformerKey, encoding: ObjectEncoding) -> Self {
         Self { encoding, ..Self::new(key) }
     }
@@ -152,8 +155,8 @@ impl ObjectDecoder {
         };
         self.scratch.clear();
         protobuf::write_without(object, without, &mut self.scratch).map_err(failed)?;
-        // The decoder checks and reads the copy, because only the copy is stored. If the copy lacks
-        // `managedFields`, this saves most of the time, which their JSON would take.
+        // The decoder checks and reads the copy, because only the copy is stored. A check of
+        // `object` would also parse the JSON in `managedFields`, which takes most of the time.
         let copy = self.scratch.as_slice();
         check_message(message, copy).map_err(failed)?;
         let ObjectNames { name, namespace, uid, version } =
@@ -176,8 +179,8 @@ impl ObjectDecoder {
         let text = if let Ok(text) = std::str::from_utf8(json) {
             text
         } else {
-            // The API server copies some embedded JSON unchanged. Clients in Go read such bytes as
-            // U+FFFD.
+            // The API server copies some embedded JSON without checking that it is UTF-8. Clients
+            // in Go read each invalid byte as U+FFFD, so kubewarm stores U+FFFD.
             self.text = utf8_as_in_go(json);
             &self.text
         };
@@ -214,8 +217,8 @@ impl ObjectDecoder {
                 let [api_version, kind] = of_top.map(|value| hole(text, value));
                 cut(&mut self.scratch, text, [api_version, kind, hole(text, dropped)]);
             }
-            // The API server's response can contain more than the requested metadata, for example
-            // from a proxy. Store only the metadata.
+            // A response can contain more than the requested metadata, for example from a proxy
+            // that ignores the `Accept` header. Store only the metadata.
             Projection::Metadata(_) => {
                 let metadata = top.metadata.get();
                 self.scratch.extend_from_slice(b"{\"metadata\":");
@@ -235,11 +238,12 @@ impl ObjectDecoder {
     }
 }
 
-/// The annotation in which `kubectl apply` stores the last applied manifest.
+/// The annotation in which `kubectl apply` stores the last applied manifest, with the payload of a
+/// Secret.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Replaces each byte that is not UTF-8 by U+FFFD, as Go does. `String::from_utf8_lossy` replaces
-/// several bytes by one.
+/// Replaces each byte that is not UTF-8 by U+FFFD, as Go does. Do not use
+/// `String::from_utf8_lossy`, which replaces several bytes by one U+FFFD.
 fn utf8_as_in_go(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -368,7 +372,8 @@ mod tests {
             assert_eq!(body, format!(r#"{{"metadata":{{"name":"a","annotations":{kept}}}}}"#));
         }
         // If the annotations have a duplicate key or are an array, the decoder cannot find the
-        // annotation that repeats the Secret's payload. So the decoder rejects the object.
+        // annotation that repeats the Secret's payload. It rejects the object, because it must not
+        // store the payload.
         for annotations in [format!(r#"{{"{REPEATED}":"x","{REPEATED}":"y"}}"#), "[1]".to_owned()] {
             let rejected = metadata_of_a_secret(&json(&annotations)).unwrap_err();
             assert_eq!(rejected.name.as_deref(), Some("a"));
@@ -379,7 +384,8 @@ mod tests {
         assert!(decode(&pods, ManagedFieldsPolicy::Drop).unwrap().1.contains(REPEATED));
     }
 
-    /// A field of type bytes. Its number is below 32.
+    /// Returns a protobuf field of the type bytes. `number` is below 32, so that the tag has at
+    /// most two bytes.
     fn field(number: u8, value: &[u8]) -> Vec<u8> {
         let tag = number << 3 | 2;
         let mut field = vec![tag];

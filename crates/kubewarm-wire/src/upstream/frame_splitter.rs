@@ -4,7 +4,8 @@
 use super::partial_item::{PartialItem, SplitItem};
 
 pub(super) struct FrameSplitter {
-    /// The bytes received so far of the length before the current event.
+    /// The received bytes of the length before the current event. A chunk can end within these four
+    /// bytes.
     length: Vec<u8>,
     /// Number of bytes of the current event that are still missing. `None` between events.
     left: Option<usize>,

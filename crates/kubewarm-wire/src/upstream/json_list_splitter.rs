@@ -8,7 +8,7 @@ use kubewarm_api::model::{FaultReason, RequestFault};
 use memchr::memchr2;
 
 /// Maximum size of the frame of a list, in bytes. The frame is everything except the items, such as
-/// kind, version and continue token.
+/// kind, version and continue token. The limit bounds memory, because the splitter keeps the frame.
 pub(super) const MAX_FRAME: usize = 64 << 10;
 
 /// Splits a Kubernetes list into its items.
@@ -51,8 +51,8 @@ impl JsonListSplitter {
         }
     }
 
-    /// Returns the received part of the list without its items (the frame). While items arrive, the
-    /// method appends `]}`, so that the part before the items is valid JSON.
+    /// Returns the frame: the received part of the list without its items. While items arrive, the
+    /// end of the frame is missing, so the method appends `]}` to make the frame valid JSON.
     pub(super) fn frame(&self) -> Vec<u8> {
         let mut frame = self.frame.clone();
         match self.position {
@@ -62,8 +62,8 @@ impl JsonListSplitter {
         frame
     }
 
-    /// Whether the items of the list are arriving. False before the first item and after the last
-    /// item.
+    /// Whether the items of the list are arriving, and so the frame before them is complete.
+    /// `false` before the first item and after the last item.
     pub(super) fn is_in_items(&self) -> bool {
         self.position != ListPosition::Frame
     }
@@ -178,7 +178,8 @@ impl JsonListSplitter {
         Ok(())
     }
 
-    /// Whether the `[` that was received last opens the list's member `items`.
+    /// Whether the `[` that was received last opens the list's member `items`: the frame then ends
+    /// with `"items":[`.
     fn opens_items(&self) -> bool {
         let before = self.frame.strip_suffix(b"[").unwrap_or_default().trim_ascii_end();
         let key = before.strip_suffix(b":").unwrap_or_default().trim_ascii_end();

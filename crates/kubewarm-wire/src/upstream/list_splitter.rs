@@ -47,8 +47,8 @@ impl ListSplitter {
         }
     }
 
-    /// Whether everything before the first item has arrived. For a list in JSON, `false` again
-    /// after the last item.
+    /// Whether everything before the first item has arrived, so that the caller can read the list's
+    /// metadata. For a list in JSON, `false` again after the last item.
     pub fn has_head(&self) -> bool {
         match &self.0 {
             ListBytes::Json(splitter) => splitter.is_in_items(),
@@ -64,7 +64,8 @@ impl ListSplitter {
         }
     }
 
-    /// Returns the metadata of the list, as far as it has arrived.
+    /// Returns the metadata of the list as far as it has arrived. In JSON, metadata can also follow
+    /// the items.
     ///
     /// # Errors
     ///
@@ -77,8 +78,8 @@ impl ListSplitter {
         }
     }
 
-    /// Returns the encoding of the items. `None` if they are in protobuf, and the field tables lack
-    /// their kind.
+    /// Returns the encoding of the items. Returns `None` if they are in protobuf and the field
+    /// tables lack their kind: kubewarm must then list them as JSON.
     pub fn encoding(&self) -> Option<ObjectEncoding> {
         match &self.0 {
             ListBytes::Json(_) => Some(ObjectEncoding::Json),

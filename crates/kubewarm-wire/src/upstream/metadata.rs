@@ -7,7 +7,7 @@ use serde::{Deserialize, de::Error as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// The metadata of an object or a list. Decoding ignores all other fields.
+/// A part of an object or a list: only its metadata. Decoding ignores all other fields.
 #[derive(Deserialize)]
 pub struct PartialMetadata<T> {
     /// The metadata. If the bytes contain none, this is the default value of `T`.
@@ -54,14 +54,14 @@ impl<'a> ObjectMetadata<'a> {
         ResourceVersion::parse(self.resource_version.as_deref()?)
     }
 
-    /// Returns what identifies the object and its version.
+    /// Returns the object's namespace, name, UID and version.
     pub fn named(&self) -> ObjectIdentity<'_> {
         let namespace = self.namespace.as_deref().unwrap_or_default();
         ObjectIdentity { namespace, name: &self.name, uid: self.uid(), version: self.version() }
     }
 
-    /// Whether every label value is a string. This method only checks the labels; the store reads
-    /// them later.
+    /// Whether every label value is a string, so that the store can index the labels. This method
+    /// only checks the labels, and keeps none.
     pub(super) fn has_valid_labels(&self) -> bool {
         self.labels.is_none_or(|labels| {
             let labels = labels.get().as_bytes();
@@ -71,6 +71,8 @@ impl<'a> ObjectMetadata<'a> {
         })
     }
 
+    /// Returns the values of the annotations that kubewarm uses.
+    ///
     /// # Errors
     ///
     /// Fails if `annotations` is not a JSON object, or if it contains a key of [`KnownAnnotations`]
@@ -90,14 +92,15 @@ impl<'a> ObjectMetadata<'a> {
 #[serde(rename_all = "camelCase")]
 pub struct ListMetadata {
     #[serde(default)]
-    /// Empty if the list has no version yet: the API server sends that of custom resources after
-    /// the items.
+    /// Empty if the version has not arrived yet: in a list of custom resources, the API server
+    /// sends the version after the items.
     pub resource_version: String,
     #[serde(default, rename = "continue")]
     /// The continue token; empty in the last page.
     pub token: String,
     #[serde(default)]
-    /// How many objects later pages have, if the API server knows it.
+    /// How many objects later pages have. `None` if the API server does not send the number, as for
+    /// lists with selectors.
     pub remaining_item_count: Option<u64>,
 }
 
@@ -108,7 +111,8 @@ impl ListMetadata {
         Self::parse(&splitter.frame())
     }
 
-    /// Parses a complete list of a few objects in JSON.
+    /// Parses the metadata of a complete list in JSON. The list must be short, because the function
+    /// reads all of it.
     ///
     /// # Errors
     ///

@@ -31,14 +31,15 @@ impl<'a> SplitItem<'a> {
 
 /// The bytes of an item that arrives in several parts.
 ///
-/// The items of a list share one buffer. With a new buffer for each item, large items leave gaps in
-/// memory between the stored objects, so that the process needs more memory than the stores' limit
+/// The items of a list share one buffer. Separate buffers for large items would leave gaps between
+/// the stored objects in memory. The process would then need more memory than the stores' limit
 /// allows for.
 pub(super) struct PartialItem {
     cap: usize,
     bytes: Vec<u8>,
     is_oversized: bool,
-    /// The item is complete. Its bytes stay in memory until the next item begins.
+    /// Whether the item is complete. Its bytes stay in memory until the next item begins, because
+    /// the caller still reads them.
     is_complete: bool,
 }
 
@@ -72,8 +73,8 @@ impl PartialItem {
 
     /// Returns the item, whose last part is `last`. The next call begins the next item.
     ///
-    /// An item that arrived in one part is not copied, and frees the buffer. Thousands of watches
-    /// are open, so a large event must not leave a large buffer behind.
+    /// If the item arrived in one part, the function does not copy the item, and frees the buffer.
+    /// Thousands of watches are open, so no watch must keep the buffer of an earlier large event.
     pub(super) fn complete<'a>(&'a mut self, last: &'a [u8]) -> SplitItem<'a> {
         if self.is_empty() && last.len() <= self.cap {
             self.bytes = Vec::new();

@@ -5,7 +5,7 @@ use kubewarm_api::model::{ResourceVersion, Tombstone};
 use std::borrow::Cow;
 
 /// Reads the name and the resource version of a deleted object, and ignores errors in its other
-/// fields. `None` if the name cannot be read.
+/// fields: a deletion needs only the name. Returns `None` if the name cannot be read.
 pub(super) fn tombstone(json: &[u8]) -> Option<Tombstone<'static>> {
     let metadata = metadata(json)?;
     let name = text(metadata, "name").filter(|name| !name.is_empty())?;

@@ -13,12 +13,13 @@ use kubewarm_api::model::{FaultReason, MessageId, RequestFault};
 /// `items` (2).
 pub(super) struct ProtobufListSplitter {
     position: ProtobufListPosition,
-    /// The bytes of the current head: of the list, or of a field in the list.
+    /// The received bytes of the current head: the head of the list, or the tag and length of a
+    /// field in the list.
     head: Vec<u8>,
     /// The bytes of the current field's value that arrived in previous chunks.
     partial: PartialItem,
-    /// Number of bytes of the list behind the current value. Between values, this number includes
-    /// the bytes in `head`.
+    /// Number of bytes of the list after the current value. Between values, the bytes in `head` are
+    /// not yet subtracted.
     left: usize,
     message: Option<MessageId>,
     metadata: Option<ListMetadata>,
@@ -30,7 +31,7 @@ enum ProtobufListPosition {
     Start,
     /// At a field of the list, or behind the last one if no bytes are left.
     Field,
-    /// In the value of a field; `left` bytes of it follow.
+    /// In the value of a field. `left` bytes of the value have not arrived yet.
     Value { number: u32, left: usize },
 }
 
@@ -259,7 +260,8 @@ mod tests {
         let max = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
         let read = |bytes: &[u8]| split(&mut ProtobufListSplitter::new(100), bytes, 1_000);
         assert!(read(&[head, &max[..], b"\x12", max].concat()).is_err());
-        // The item ends where the list ends: its length is 11 lower, because its head has 11 bytes.
+        // The item ends exactly where the list ends, so the list is valid: the item's length is the
+        // list's length minus the 11 bytes of the item's head.
         let fits = [head, &max[..], b"\x12\xf4", &max[1..], b"abc"].concat();
         assert_eq!(read(&fits).unwrap(), [""; 0]);
     }

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The type of a watch event. The metric `kubewarm_upstream_watch_events_total` has it as the value
-/// of the label `type`.
+/// The type of a watch event, also the label `type` of the metric
+/// `kubewarm_upstream_watch_events_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::AsRefStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "UPPERCASE")]
@@ -44,12 +44,13 @@ pub struct UpstreamEvent<'a> {
     pub encoding: Option<ObjectEncoding>,
 }
 
-/// A bookmark: the watch has reached a version.
+/// A bookmark: the watch has sent all changes up to a resource version.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bookmark {
     /// The version.
     pub version: ResourceVersion,
-    /// Whether the list at the start of a streaming list is complete.
+    /// Whether the bookmark ends the initial list of a watch with `sendInitialEvents` (streaming
+    /// list).
     pub is_initial_events_end: bool,
 }
 
@@ -82,8 +83,8 @@ impl<'a> UpstreamEvent<'a> {
         serde_json::from_slice(line).ok()
     }
 
-    /// Parses the start of a watch line that can be cut off. `object` is the whole rest of the
-    /// line.
+    /// Parses the start of a watch line whose end can be missing. `object` is the complete rest of
+    /// the line, including the brace that closes the event.
     pub(super) fn of_head(line: &'a [u8]) -> Option<Self> {
         HEADS.iter().find_map(|(kind, head)| {
             let object = line.strip_prefix(*head)?;

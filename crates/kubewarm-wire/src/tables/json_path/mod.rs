@@ -6,10 +6,10 @@ mod tests;
 
 use serde_json::Value;
 
-/// Maximum nesting of paths in filters.
+/// Maximum nesting of paths in filters. The parser and the evaluation recurse for each level.
 const MAX_DEPTH: usize = 64;
-/// Maximum depth to which a recursive descent (`..`) searches in an object. A parsed object is
-/// never deeper.
+/// Maximum depth to which a recursive descent (`..`) searches in an object. No parsed object is
+/// deeper, so the limit changes no result.
 const MAX_DESCENT: usize = 128;
 /// Maximum number of values that a path can find after each of its steps. The limit is necessary,
 /// because a path can find the same value many times.
