@@ -9,11 +9,14 @@ use kubewarm_api::{
 use kubewarm_client::ReviewedRules;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of rules per namespace in `status.access.excess`.
+/// Maximum number of rules per namespace in `status.access.excess`, which bounds the size of the
+/// status.
 const MAX_RULES: usize = 32;
-/// Maximum number of resources per rule in `status.access.excess`.
+/// Maximum number of resources per rule in `status.access.excess`, which bounds the size of the
+/// status.
 const MAX_RESOURCES: usize = 32;
-/// Maximum number of object names per rule in `status.access.excess`.
+/// Maximum number of object names per rule in `status.access.excess`, which bounds the size of the
+/// status.
 const MAX_NAMES: usize = 64;
 
 /// The only listable resource that the API server's default roles grant to all authenticated users

@@ -4,7 +4,7 @@
 use kubewarm_api::model::RequestFault;
 use kubewarm_cache::informer::PermissionState;
 
-/// The permission state of one informer, with what makes it doubtful.
+/// The permission state of one informer, and the reasons why this state can be wrong or outdated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerAccess {
     pub state: PermissionState,

@@ -35,13 +35,16 @@ use tokio_util::sync::CancellationToken;
 /// namespace can have this name, so the API server returns only permissions from
 /// `ClusterRoleBindings`.
 const NOWHERE: &str = ":cluster:";
-/// Delay from a new result of an informer's own request to the visit of the informer. All results
-/// that arrive within the delay are visited together.
+/// Delay between a new result of an informer's own requests and the visit of the informer, which
+/// updates its permission state. The checker visits all informers with results from this delay
+/// together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Minimum delay before the next attempt to start a due access check, access review or rules review
-/// that a rate or concurrency limit delayed.
+/// Minimum delay before the next attempt to start a due access check, access review or rules
+/// review. Without it, the checker would retry without pause while a rate or concurrency limit
+/// delays the request.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Interval at which the checker looks whether the profiles declare other informers.
+/// Interval at which the checker compares its informers with the informers that the profiles
+/// declare.
 const UPDATE: Duration = Duration::from_secs(1);
 /// Pause after a start of due checks, as a multiple of the time that the start took. Starts of
 /// checks therefore use at most about 5 % of a core.
@@ -55,7 +58,7 @@ pub struct CheckerDependencies {
     pub clients: Arc<dyn ClientProvider>,
     /// Returns the informers to check. Returns the same `Arc` until the profiles declare other
     /// informers, because the checker detects a change by the pointer. Returns `None` before
-    /// kubewarm has listed the profiles.
+    /// kubewarm has listed the profiles; the checker then keeps its informers.
     pub informers: Box<dyn Fn() -> Option<Arc<AccessChecks>> + Send>,
     /// The informers that watch CacheProfile objects. The checker does not check these informers,
     /// because clients do not read their stores. It never reports the permissions that they need as
@@ -73,9 +76,9 @@ pub struct CheckerDependencies {
 pub struct AccessChecker {
     dependencies: CheckerDependencies,
     reports: AccessStates,
-    /// One client for each identity that the checker checks. This map keeps each client and its
-    /// token for the next access check. Without this map, kubewarm would drop the client of an
-    /// identity that no running informer uses.
+    /// One client for each identity that the checker checks. Without this map, kubewarm would drop
+    /// the client of an identity that no running informer uses, and each access check would request
+    /// a new token.
     clients: BTreeMap<Identity, Arc<Client>>,
     /// The informers of the last schedule update. The checker replaces the informers in the
     /// schedule only if the declared informers are another `Arc`.
@@ -120,8 +123,8 @@ impl AccessChecker {
                 let schedule = self.reports.schedule.read();
                 (schedule.next_due().unwrap_or(update_at), schedule.next_visit())
             };
-            // Without `PAUSE` this loop would be busy while a rate or concurrency limit prevents
-            // the start of due checks.
+            // `PAUSE` prevents a busy loop: while a rate or concurrency limit delays due checks,
+            // `next_start` is not in the future.
             let wake = next_start.max(now + PAUSE).max(start_at);
             let others = [next_visit, collect_at].into_iter().flatten();
             let wake = others.fold(wake.min(update_at), Instant::min);
@@ -156,8 +159,9 @@ impl AccessChecker {
         self.checked = Some(wanted);
     }
 
-    /// Visits the informers whose own requests have new results, and new informers. The API server
-    /// can have rejected an access check before the informer started; the visit then blocks it.
+    /// Visits new informers, and informers whose own requests have new results. A new informer
+    /// needs a visit, because the API server can have rejected an access check before the informer
+    /// started. The visit then blocks the informer.
     fn visit_changed(&self) {
         for key in self.dependencies.reports.take_new_results() {
             self.visit(&key);
@@ -234,8 +238,9 @@ impl AccessChecker {
                     let input = match is_allowed(&client, attributes(&key, verb)).await {
                         Ok(true) => AccessSignal::Reviewed { sent, refused: Vec::new() },
                         Ok(false) => AccessSignal::Reviewed { sent, refused: verbs },
-                        // This error means that the API server does not support or permit access
-                        // reviews. The error is no sign of lost access.
+                        // The error means that the API server does not support or permit access
+                        // reviews. So it shows nothing about the identity's access to the
+                        // informer's resource.
                         Err(fault) if is_permanent(fault.reason()) => {
                             AccessSignal::Answered { sent }
                         }

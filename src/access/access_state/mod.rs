@@ -80,16 +80,18 @@ pub(super) struct AccessState {
     /// lost access. `None` after the second rejection, or after an access check that the API server
     /// permits.
     refused: Option<Instant>,
-    /// The last access review or rules review, if the results of list and watch contradict it.
+    /// The last access review or rules review, if real lists and watches contradict it. Two
+    /// contradictions overrule the review.
     contradiction: Option<ContradictingReview>,
     /// Error of the last access check, access review or rules review without a result. `None` after
     /// a list or watch has confirmed access.
     failed: Option<RequestFault>,
     /// Time at which kubewarm sent the last answered access check, access review or rules review.
-    /// Before the first answer, the time at which kubewarm began to check this informer.
+    /// Before the first answer, the time at which kubewarm began to check this informer. If this
+    /// time is too long ago, the status reports the checks as late.
     answered: Instant,
     /// Time at which kubewarm sent the last list and watch of the informer's identity that the API
-    /// server both permitted.
+    /// server both permitted. An informer with an earlier rejected request then retries at once.
     allowed: Option<Instant>,
     /// Maximum age of the last confirmed access: [`MAX_ACCESS_AGE`], except in tests.
     max_access_age: Duration,
@@ -234,7 +236,8 @@ impl AccessState {
     }
 
     /// When the confirmed access becomes too old, so that [`AccessSignal::Tick`] blocks the
-    /// informer. `None` if it does not.
+    /// informer. `None` if time cannot block the informer: no access was confirmed, access is lost
+    /// already, or the API server does not serve the kind.
     pub(super) fn expires_at(&self) -> Option<Instant> {
         let is_unverified = matches!(self.state, PermissionState::Unverified { .. });
         // kubewarm does not block an informer if the API server does not serve its kind. No request
@@ -280,7 +283,8 @@ impl AccessState {
     fn note_verified(&mut self, sent: Instant) {
         if self.verified.is_none_or(|known| known < sent) {
             self.verified = Some(sent);
-            // Answers can arrive out of order, so a later sign can outlast an earlier one.
+            // Answers can arrive out of order. So a sign of lost access from after `sent` stays,
+            // although an answer to an earlier request confirms access.
             let later = self.signs.filter(|signs| signs.last > sent);
             self.signs = later.map(|LossSigns { first, last }| {
                 let first = if first > sent { first } else { last };
@@ -358,8 +362,8 @@ impl AccessState {
         is_news || self.contradiction.get_or_insert(new).overruled.is_none()
     }
 
-    /// Whether the results of list and watch contradict an access review or rules review that does
-    /// not permit the verbs `refused`.
+    /// Whether real lists and watches contradict an access review or rules review, according to
+    /// which the identity may not use the verbs `refused`.
     fn contradicts(&self, refused: &[Verb]) -> bool {
         match &self.state {
             PermissionState::Granted { is_by_review: false, .. }
@@ -369,9 +373,9 @@ impl AccessState {
         }
     }
 
-    /// Compares an access check with the last access review or rules review. Returns `None`, or for
-    /// a first contradiction the time of the second access check that can confirm the
-    /// contradiction.
+    /// Compares an access check with the last access review or rules review. A first contradiction
+    /// needs a second access check for confirmation, and the function returns the time of this
+    /// check. Otherwise returns `None`.
     fn compare_with_review(&mut self, sent: Instant) -> Option<Instant> {
         let contradiction =
             self.contradiction.take().filter(|review| self.contradicts(&review.refused));
@@ -404,7 +408,8 @@ const fn granted(verified_at: Timestamp) -> PermissionState {
     PermissionState::Granted { verified_at, is_by_review: false }
 }
 
-/// Whether a fault with this reason means that kubewarm had no token and sent no request.
+/// Whether a fault with this reason means that kubewarm got no token. kubewarm then sent no request
+/// as the identity, so the fault shows nothing about the identity's permissions.
 pub(super) const fn is_token_missing(reason: FaultReason) -> bool {
     matches!(reason, FaultReason::TokenRequestDenied | FaultReason::ServiceAccountNotFound)
 }

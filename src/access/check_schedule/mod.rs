@@ -35,7 +35,7 @@ const ABSENT: Duration = Duration::from_mins(1);
 /// Delay between an access check without a result and the next access check.
 const RETRY: Duration = Duration::from_secs(20);
 /// Delay of an informer's first access check if the informer does not run, for instance because its
-/// profile is in mode `Plan`.
+/// profile is in mode `Plan`. Within this delay, an informer that is about to start can start.
 const NO_INFORMER: Duration = Duration::from_secs(1);
 /// Maximum delay of an informer's first access check while the first list and watch are in
 /// progress. If both succeed, the informer needs no access check yet.
@@ -108,12 +108,12 @@ pub(super) struct CheckSchedule {
     random: fn() -> f64,
 }
 
-/// What is due, and when.
+/// The queues of the schedule: the due requests, and the due visits.
 #[derive(Debug)]
 pub(super) struct CheckQueues {
     jobs: WorkQueue<CheckJob>,
     /// The informers to visit because time passes: confirmed access expires, or the wait for an
-    /// informer's own first list and watch ends.
+    /// informer's own first list and watch ends. A visit updates the informer's permission state.
     visits: WorkQueue<InformerKey>,
 }
 
@@ -254,7 +254,8 @@ impl CheckSchedule {
             .map_or(NamespaceCheckPolicy::Skip, |informer| informer.settings.namespace_check)
     }
 
-    /// Returns the verbs, at least one, that a negative access review of the informer denies.
+    /// Returns the verbs that a negative access review of the informer denies. For an informer that
+    /// is no longer checked, returns `watch`, so that the result is never empty.
     pub(super) fn verbs_to_review(&self, key: &InformerKey) -> Vec<Verb> {
         find_informer(&self.scopes, key)
             .map_or_else(|| vec![Verb::Watch], |informer| informer.access.verbs_to_review())
@@ -266,7 +267,8 @@ impl CheckSchedule {
         self.queues.jobs.next_due()
     }
 
-    /// Time at which [`CheckSchedule::due_visits`] returns the next informer.
+    /// Time at which [`CheckSchedule::due_visits`] returns the next informer; `None` if no visit is
+    /// scheduled.
     pub(super) fn next_visit(&self) -> Option<Instant> {
         self.queues.visits.next_due()
     }

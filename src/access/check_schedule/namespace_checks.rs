@@ -40,13 +40,15 @@ pub(super) struct NamespaceChecks {
 pub(super) struct InformerCheck {
     pub(super) settings: CheckSettings,
     pub(super) access: AccessState,
-    /// Time since which the informer's first access check waits, because the informer's first list
-    /// and watch can replace that access check. `None` after the wait has ended.
+    /// Time at which the informer's first access check began to wait for the informer's own first
+    /// list and watch, which can replace the check. `None` after the wait has ended.
     pub(super) waiting_since: Option<Instant>,
-    /// Time since which the API server rejects the informer's own requests; `None` if the API
-    /// server rejects neither list nor watch. A new time is a sign of lost access.
+    /// Time at which the API server began to reject the informer's lists or watches, whichever is
+    /// later; `None` if it rejects neither. A new time means a further rejection, which is a sign
+    /// of lost access.
     pub(super) refused_at: Option<Instant>,
-    /// Whether a sign of lost or regained access is the reason for the next access check.
+    /// Whether the next access check must start before others, because of a sign of lost or
+    /// regained access.
     pub(super) is_urgent: bool,
 }
 
@@ -76,8 +78,9 @@ impl CheckSchedule {
                     let input = AccessSignal::Undecided { sent, fault: fault.clone() };
                     informer.apply_signal(input, key, &mut self.queues, now, wall);
                 }
-                // Rules reviews count as unavailable after two failures in a row. A failure without
-                // a token does not count, because access reviews need the token too.
+                // Rules reviews count as unavailable after two failures in a row. One response that
+                // is too large is enough, because the next response is too large too. A failure
+                // without a token does not count, because access reviews need the token too.
                 let is_over = had_failed && !is_token_missing(fault.reason())
                     || fault.reason() == FaultReason::TooLarge;
                 // Incomplete rules make the schedule send an access review for each informer. The
@@ -170,8 +173,8 @@ impl InformerCheck {
     }
 }
 
-/// Whether a request that failed with `reason` would fail again, because the API server does not
-/// support or permit the request.
+/// Whether a request that failed with `reason` fails again at every retry, because the API server
+/// does not support or permit the request.
 pub(in crate::access) fn is_permanent(reason: FaultReason) -> bool {
     matches!(
         reason,

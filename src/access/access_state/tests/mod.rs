@@ -108,8 +108,8 @@ impl AccessStateFixture {
         refused
     }
 
-    /// Returns whether the decision blocks the informer. `None` means that it has no evidence and
-    /// changes nothing.
+    /// Returns whether the permission state blocks the informer. `None` means that no list or watch
+    /// has shown access or lost access, so the state changes nothing.
     fn is_blocked(&self) -> Option<bool> {
         let state = self.state();
         let has_evidence = !matches!(

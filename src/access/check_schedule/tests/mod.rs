@@ -142,8 +142,8 @@ impl FakeCluster {
     }
 }
 
-/// Updates `schedule` to the time `now`, as if no informer runs.
-/// Visits the due informers, whose own requests have the results `own`.
+/// Visits the informers that are due at `now`. `own` contains the results of their own requests;
+/// with `None`, the informers do not run.
 fn advance(schedule: &mut CheckSchedule, own: Option<&OwnRequests>, now: Instant) {
     for key in schedule.due_visits(now) {
         schedule.visit(&key, own, now, Timestamp::UNIX_EPOCH);
