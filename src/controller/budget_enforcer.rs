@@ -99,11 +99,14 @@ impl BudgetEnforcer<'_> {
 
     /// Sort key: the target with the smallest key stops first.
     ///
-    /// 1. Targets that exceed the limit alone.
+    /// 1. Targets that exceed the limit alone, because they do not fit even after other targets
+    ///    stop.
     /// 2. For the process limit, targets outside the operator namespace.
-    /// 3. Targets with an informer whose first list is not complete.
+    /// 3. Targets with an informer whose first list is not complete, because clients cannot read
+    ///    its store yet.
     /// 4. Within a profile, the lowest priority.
-    /// 5. The largest target. Of equally large targets, the target of the newest profile.
+    /// 5. The largest target, so that few targets stop. Of equally large targets, the target of the
+    ///    newest profile.
     fn stop_order(
         &self,
         target: &RunningTarget<'_>,

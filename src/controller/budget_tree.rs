@@ -35,8 +35,8 @@ impl BudgetTree {
         &self.process
     }
 
-    /// Charges each namespace's budget for the namespace's profiles. `all` contains the memory of
-    /// every existing profile, in bytes, without its informers and stores.
+    /// Charges each namespace's budget for the namespace's profiles. `all` contains every existing
+    /// profile with its memory in bytes, without its informers and stores.
     pub(super) fn charge_profiles<'a>(&mut self, all: impl Iterator<Item = (&'a ProfileRef, u64)>) {
         let mut profiles: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
         for (profile, bytes) in all {
@@ -69,8 +69,8 @@ impl BudgetTree {
 }
 
 /// Returns the namespace's or the process's memory limit that the new informers in `informers`
-/// would exceed, or `None`. Each new informer needs [`INFORMER_BYTES`]. An informer is new if no
-/// target's budget is charged for it yet.
+/// would exceed, or `None`. Each new informer needs [`INFORMER_BYTES`]. An informer that a budget
+/// already counts for another target is not new.
 pub(super) fn overrun_by_informers<'a>(
     budget: &Arc<Budget>,
     informers: impl Iterator<Item = &'a InformerSpec>,

@@ -95,7 +95,7 @@ impl ClusterView<'_> {
     }
 
     /// Whether the API server answers 404 to the informer's requests, because it does not serve the
-    /// kind.
+    /// kind. Discovery can still list the kind, if discovery ran before the kind was removed.
     pub(super) fn is_denied(&self, key: &InformerKey) -> bool {
         self.fault(key).is_some_and(|fault| fault.reason == FaultReason::NotServed)
     }

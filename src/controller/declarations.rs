@@ -1,5 +1,5 @@
-//! What the controller has decided about all profiles, in the forms that the rest of the process
-//! needs.
+//! The controller's decisions about all profiles, in the forms that the read API, the access
+//! checker, `/readyz`, the status and the metrics need.
 
 use crate::{
     access::{AccessChecks, CheckSettings},
@@ -25,8 +25,9 @@ pub struct Declarations {
     /// The informers whose access kubewarm checks: the informers of all profiles, in every mode,
     /// and the previous informers of a changed profile while their stores still serve reads.
     pub access_checks: Arc<AccessChecks>,
-    /// The informers for which `/readyz` waits, including the informers in `selectors`. It does not
-    /// wait for informers of profiles in mode `Plan`, or of targets that a limit stopped.
+    /// The informers for which `/readyz` waits, including the informers in `selectors`. `/readyz`
+    /// does not wait for informers that do not run: those of profiles in mode `Plan`, or of targets
+    /// that a limit stopped.
     pub running: Arc<[InformerKey]>,
     /// The informers that watch Namespaces for a namespace selector. Until such an informer has
     /// listed the Namespaces, the target's other informers are unknown, and `/readyz` cannot count
@@ -53,7 +54,7 @@ impl Declarations {
 
     /// Whether a reconciliation with the result `profiles` has changed nothing, so that the
     /// controller need not send new declarations. The comparison ignores the statuses in the
-    /// cluster, because readers of the declarations read these statuses on demand.
+    /// cluster, because receivers read these statuses on demand.
     pub(super) fn is_of(&self, profiles: &[ObservedProfile]) -> bool {
         let is_same = |(old, new): (&ObservedProfile, &ObservedProfile)| {
             old.resolved == new.resolved

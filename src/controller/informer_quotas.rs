@@ -5,7 +5,7 @@ use kubewarm_api::model::{ProfileRef, Refusal, RefusalReason};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Maximum number of informers of one profile. For more than 2,048 namespaces, one informer for all
-/// namespaces costs the API server less.
+/// namespaces costs the API server less, so such a profile must use this scope.
 pub(super) const PER_PROFILE: usize = 2_048;
 
 #[derive(Debug)]
@@ -24,8 +24,8 @@ impl<'a> InformerQuotas<'a> {
     /// Grants a target all of its `informers`, or none. `taken` is the number of informers that the
     /// other targets of the profile already have.
     ///
-    /// An informer that several profiles share counts once for each of these profiles. Otherwise
-    /// other profiles could influence whether a profile is accepted.
+    /// An informer that several profiles share counts once for each of these profiles. Otherwise a
+    /// profile could be accepted or refused because of another tenant's profile.
     ///
     /// # Errors
     ///

@@ -17,7 +17,8 @@ pub(super) struct KnownProfile {
     /// These informers stop if a newer, invalid generation names another identity. They also stop
     /// if the last valid spec does not fit into the limits for stored specs.
     pub(super) valid: Arc<ValidatedProfile>,
-    /// Memory of the profile without its status, informers and stores, in bytes.
+    /// Memory of the profile without its status, informers and stores, in bytes. The limits for
+    /// stored specs count this memory.
     memory: u64,
     /// Counts the spec of `valid` against the limits for stored specs. `None` while the newest
     /// generation is valid, because the store of profiles then already counts this spec.

@@ -25,11 +25,11 @@ const RETRY_DELAY: Duration = Duration::from_mins(10);
 /// server has started.
 const MISSING_KIND_DELAY: Duration = Duration::from_secs(10);
 
-/// What the controller remembers about a target from one reconciliation to the next.
+/// The state of a target that the controller keeps from one reconciliation to the next.
 #[derive(Debug, Default)]
 pub(super) struct KnownTarget {
-    /// The last informers of this target that were warm. They serve reads until the informers of an
-    /// edited profile are warm.
+    /// The last informers of this target that were warm. After an edit of the profile, they serve
+    /// reads until the informers of the edited profile are warm.
     serving: Option<TargetInformers>,
     /// The informers of the last reconciliation that were not yet warm. If they are warm in the
     /// next reconciliation, they replace `serving`, even if the profile was edited again.
@@ -41,14 +41,16 @@ pub(super) struct KnownTarget {
     /// target runs no informer.
     pub(super) charges: Option<TargetCharges>,
     /// The kind that discovery returned last, and the time at which discovery began to omit the
-    /// kind. The time is `None` while discovery lists the kind.
+    /// kind. The time is `None` while discovery lists the kind. The controller uses the kind for
+    /// [`MISSING_KIND_DELAY`] after this time.
     kind: Option<(ResourceInfo, Option<Duration>)>,
     /// The informer that watches Namespaces for the target's selector, and the names of the
-    /// namespaces that matched last.
+    /// namespaces that matched last. The controller uses these names while the selector's store is
+    /// empty or its informer does not run.
     last_namespaces: Option<(InformerKey, Vec<Arc<str>>)>,
     /// The informer that watches Namespaces for the target's selector, and the number of namespaces
-    /// that matched last. If the controller refuses a target in mode `Plan`, it keeps this number,
-    /// but not the names.
+    /// that matched last. If the controller refuses a target in mode `Plan`, it keeps only this
+    /// number, to count the informers that the target would have.
     last_count: Option<(InformerKey, usize)>,
 }
 
@@ -119,8 +121,8 @@ impl KnownTarget {
         informer: &InformerKey,
         cluster: &ClusterView<'_>,
     ) -> Option<Vec<Arc<str>>> {
-        // Even if the report says that the first list is complete, kubewarm can have emptied the
-        // selector's store since then. `names` then returns `None`.
+        // kubewarm can have emptied the selector's store after its first list was complete. `names`
+        // then returns `None`, although the report still says that the informer is synced.
         if cluster.is_synced(informer)
             && let Some(names) = (cluster.names)(informer)
         {
@@ -141,8 +143,8 @@ impl KnownTarget {
         }
     }
 
-    /// Drops the namespaces that matched last. The controller calls this for a target that has no
-    /// selector, or whose selector is refused.
+    /// Drops the namespaces that matched last, because the target has no selector, or its selector
+    /// is refused.
     pub(super) fn forget_names(&mut self) {
         (self.last_namespaces, self.last_count) = (None, None);
     }
@@ -151,13 +153,12 @@ impl KnownTarget {
     /// `Plan`. If the controller knows only the number of matching namespaces, it uses that number.
     pub(super) fn count_informers(&self, target: &ResolvedTarget) -> usize {
         let last_count = self.last_count.as_ref().filter(|_| target.namespaces.is_some());
-        // The sum counts one informer for each matching namespace, and the informer that watches
-        // Namespaces.
+        // Each matching namespace has one informer. The additional informer watches Namespaces.
         target.all_informers().count().max(last_count.map_or(0, |(_, count)| count + 1))
     }
 
     /// Whether discovery omits the target's kind, but the controller still uses the last known
-    /// kind.
+    /// kind. Discovery then polls more often, to detect soon whether the kind is removed.
     pub(super) fn is_kind_missing(&self) -> bool {
         self.kind.as_ref().is_some_and(|(_, since)| since.is_some())
     }
@@ -183,8 +184,9 @@ impl KnownTarget {
     }
 
     /// Drops the serving informers of a refused target. For a kind that was removed, this frees the
-    /// memory of the stores. If the refusal is [`RefusalReason::TooManyInformers`], the target
-    /// keeps these informers while `can_fit` accepts their number.
+    /// memory of the stores. A target that is refused because of
+    /// [`RefusalReason::TooManyInformers`] keeps its serving informers while `can_fit` accepts
+    /// their number, so that reads continue.
     pub(super) fn drop_refused_serving(
         &mut self,
         target: &ResolvedTarget,
@@ -198,7 +200,7 @@ impl KnownTarget {
     }
 
     /// Drops the informers of an earlier profile generation that still serve reads, and their
-    /// charges.
+    /// charges, to free their memory.
     pub(super) fn drop_old_charges(&mut self) {
         if self.charges.as_mut().is_some_and(TargetCharges::drop_old_charges) {
             self.serving = None;
@@ -228,8 +230,8 @@ impl KnownTarget {
         self.limited.is_some_and(|limited| limited.is_stopped())
     }
 
-    /// Clears the exceeded limit of a target whose first lists are complete within the limit.
-    /// Allows a stopped target to run again after its delay.
+    /// Allows a stopped target to run again after its delay. For a running target, clears the limit
+    /// that it exceeded earlier once its first lists are complete within the limit.
     pub(super) fn retry(&mut self, cluster: &ClusterView<'_>, now: Duration) {
         let Some(limited) = &mut self.limited else { return };
         let charges = self.charges.as_ref();
@@ -241,8 +243,8 @@ impl KnownTarget {
     }
 }
 
-/// Returns an additional delay of up to a fifth of [`RETRY_DELAY`], which is always the same for
-/// one target.
+/// Returns an additional delay of up to a fifth of [`RETRY_DELAY`], so that stopped targets do not
+/// list at the same time. The delay is always the same for one target.
 fn spread(profile: &ProfileRef, target: &Arc<str>) -> Duration {
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((profile, target));
     RETRY_DELAY / 5 * u32::from(u8::try_from(hash % 256).unwrap_or(0)) / 256
@@ -337,8 +339,8 @@ pub(super) fn claim_informers(
         for spec in &*declared.informers {
             claims.add(spec, valid.mode, Some(&declared.name));
         }
-        // `None` as the target's name keeps the index of the selector's informer out of the status
-        // if the store omits this index. The profile's author did not declare the index.
+        // Passes no target name for the selector's informer. If the store omits its index, the
+        // status then does not report this index, which the profile's author did not declare.
         let selector = declared.namespaces.as_ref();
         if let Some(spec) = selector {
             claims.add(spec, valid.mode, None);

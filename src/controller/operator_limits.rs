@@ -7,8 +7,8 @@ pub struct OperatorLimits {
     /// Maximum memory of the stores and informers that the profiles of one namespace need, in
     /// bytes; `None` means no limit.
     pub namespace_bytes: Option<u64>,
-    /// Maximum number of informers of all profiles. Each informer holds a watch on the API server
-    /// open, and without a limit a tenant could declare thousands of informers.
+    /// Maximum number of informers of all profiles. Each informer keeps a watch on the API server
+    /// open, so without a limit a tenant could declare thousands of watches.
     pub informers: usize,
     /// Maximum number of informers that the profiles of one namespace declare.
     pub namespace_informers: usize,

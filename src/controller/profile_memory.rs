@@ -6,8 +6,8 @@ use serde::{Deserialize, de::IgnoredAny};
 /// informers, and its status. In a measurement, 3,200 targets of 100 profiles took 9 KiB each in
 /// allocations, and 19 KiB each of resident memory in an unoptimised build.
 pub(super) const PART_BYTES: u64 = 16 << 10;
-/// Memory for a byte of the spec's JSON, in bytes. The store keeps the spec, and each name and
-/// selector in the parsed spec is an allocation of its own.
+/// Memory of a profile in bytes for each byte of the spec's JSON. It is more than 1, because the
+/// store keeps the spec, and each parsed name and selector is an allocation of its own.
 pub(super) const SPEC_FACTOR: u64 = 4;
 
 #[derive(Deserialize)]
@@ -16,8 +16,8 @@ struct DeclaredTargets {
     targets: Vec<IgnoredAny>,
 }
 
-/// Returns the memory of a profile with the JSON `spec`, in bytes. A spec that does not parse
-/// declares no targets.
+/// Estimates the memory of a profile with the JSON `spec`, in bytes. A spec that does not parse
+/// counts as a spec without targets, because kubewarm keeps none.
 pub(super) fn profile_memory(spec: &[u8]) -> u64 {
     let targets =
         serde_json::from_slice::<DeclaredTargets>(spec).map_or(0, |spec| spec.targets.len());

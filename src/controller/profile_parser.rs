@@ -95,7 +95,8 @@ pub(super) type ParsedProfile = Result<Arc<ValidatedProfile>, InvalidProfile>;
 pub(super) struct InvalidProfile {
     pub(super) refusal: Refusal,
     /// The identity that the invalid spec names. `None` if the ServiceAccount's name cannot be read
-    /// from the spec. The last valid spec stays in effect only if it has the same identity.
+    /// from the spec. The last valid spec stays in effect only if it names the same identity: no
+    /// admission policy has checked the new author's use of another one.
     pub(super) identity: Option<Identity>,
 }
 
@@ -134,8 +135,8 @@ fn own_informer(scope: InformerScope) -> Result<InformerSpec, ValidationError> {
     let group_resource = GroupResource::new(v1alpha1::GROUP, "cacheprofiles")?;
     let profile = ProfileRef { namespace: "".into(), name: "".into() };
     let resource = Resource::new(group_resource, v1alpha1::VERSION)?;
-    // The informer makes no consistency checks, because they would report profiles that the store
-    // omits to stay within its limits.
+    // The informer makes no consistency checks. They compare the store with the API server, so they
+    // would report the profiles that the store omits because of its limits.
     let key = InformerKey::all(resource, scope, Projection::Full(ManagedFieldsPolicy::Drop));
     // The informer does not check whether its namespace exists. That check needs a Role in the
     // namespace, and the Role is deleted together with the namespace.
@@ -275,8 +276,8 @@ pub(super) fn validate(profile: &ProfileRef, resource: &CacheProfile) -> ParsedP
 }
 
 /// Returns the identity that reads for a profile. `account` is the ServiceAccount name in the spec;
-/// `None` means the operator's identity. An invalid name gives an identity that matches no
-/// ServiceAccount.
+/// `None` means the operator's identity. No ServiceAccount has an invalid name, so an invalid name
+/// gives an identity without permissions.
 fn identity(profile: &ProfileRef, account: Option<&str>) -> Identity {
     account.map_or(Identity::Operator, |name| Identity::ServiceAccount {
         namespace: Arc::clone(&profile.namespace),
@@ -445,7 +446,7 @@ mod tests {
             let (before, after) = (before.parsed.as_ref().unwrap(), after.parsed.as_ref().unwrap());
             assert_eq!(Arc::ptr_eq(before, after), at != 500, "{at}");
         }
-        // No store can be read, so only the profiles in the namespaces `kept` remain.
+        // No store is readable, so the result contains only profiles of the namespaces `kept`.
         assert_eq!(intake.read(&[], &["a".into()].into()).len(), count);
         assert!(intake.read(&[], &["b".into()].into()).is_empty());
     }

@@ -52,14 +52,14 @@ pub(super) struct ReconcileResult {
     pub(super) desired: DesiredInformers,
     /// The resolved profiles, from which kubewarm computes statuses and metrics and serves reads.
     pub(super) observed: Vec<ObservedProfile>,
-    /// Whether the API server does not serve the kind of a target, so that discovery must poll more
-    /// often.
+    /// Whether the API server does not serve the kind of a target. Discovery must then poll more
+    /// often, to detect soon that the kind's CRD is installed.
     pub(super) is_kind_missing: bool,
     /// The exceeded memory and object limits, one entry for each target that this reconciliation
     /// stopped.
     pub(super) exceeded: Vec<LimitOverrun>,
-    /// Whether the API server answers 404 for a kind that discovery still lists, so that discovery
-    /// must run again.
+    /// Whether the API server answers 404 for a kind that discovery still lists. Discovery must
+    /// then run again, because its result is outdated.
     pub(super) is_discovery_behind: bool,
 }
 
@@ -318,7 +318,7 @@ fn by_precedence<'a>(
 }
 
 /// Stores in each target of `declared` the field indexes that the target declares and its stores
-/// omit.
+/// omit, for the profile's status.
 fn set_omitted_indexes(profile: &mut ResolvedProfile, omitted: &OmittedIndexes) {
     if omitted.is_empty() {
         return;
@@ -329,8 +329,8 @@ fn set_omitted_indexes(profile: &mut ResolvedProfile, omitted: &OmittedIndexes) 
     }
 }
 
-/// Returns the resolved form of a profile that has no valid generation. It has no targets, and
-/// `refused` explains why.
+/// Returns the resolved form of a profile that has no valid generation: without targets, so that no
+/// informer runs, and with the reason `refused` for the status.
 fn unrunnable(profile: &ClusterProfile, refused: Option<Refusal>) -> ResolvedProfile {
     let (reference, uid) = (profile.profile.clone(), Arc::clone(&profile.uid));
     ResolvedProfile {

@@ -49,8 +49,9 @@ impl TargetCharges {
         !std::mem::take(&mut self.old).is_empty()
     }
 
-    /// Returns the objects or bytes of the target's current informers that count against a limit of
-    /// scope `bound`. Informers of an earlier profile generation are not included.
+    /// Returns the number of objects or bytes of the target's current informers that count against
+    /// a limit of scope `bound`. Informers of an earlier profile generation do not count, because
+    /// they stop when the current informers are synced.
     pub(super) fn size(&self, bound: LimitScope, measure: LimitKind) -> u64 {
         let selector = self.namespaces.iter().filter(|_| bound != LimitScope::Profile);
         let all = self.own.iter().chain(selector.map(|(_, charge)| charge));
@@ -94,7 +95,7 @@ impl TargetCharges {
     /// informers are synced.
     pub(super) fn expected(&self, measure: LimitKind, cluster: &ClusterView<'_>) -> Option<u64> {
         let has_more = measure == LimitKind::Memory && self.namespaces.is_some();
-        // `informers` is empty while the namespaces that the selector matches are unknown. The
+        // While the namespaces that the selector matches are unknown, `informers` is empty. The
         // number of objects is then unknown too.
         if self.informers.is_empty() || has_more && !self.is_synced(cluster) {
             return None;

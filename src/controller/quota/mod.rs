@@ -18,18 +18,20 @@ use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Maximum number of profiles in one namespace that kubewarm stores in memory with their specs.
-/// Further profiles, up to the same number, are stored without their specs and do not run.
+/// kubewarm stores up to the same number of further profiles without their specs. They do not run,
+/// but their statuses explain why.
 pub(super) const NAMESPACE_PROFILES: u64 = 100;
 /// Maximum memory of the profiles of one namespace, in bytes, if the operator has no memory limit.
+/// Without it, a tenant could fill the memory with profiles.
 const NAMESPACE_BYTES: u64 = 64 << 20;
-/// Maximum number of profiles that are stored with their specs, counted over all namespaces except
-/// the operator namespace.
+/// Maximum number of profiles that are stored with their specs, in all namespaces except the
+/// operator namespace together. Otherwise many namespaces could fill the memory.
 pub(super) const PROCESS_PROFILES: u64 = 10_000;
 /// Maximum memory of the profiles of all namespaces except the operator namespace, in bytes, if the
 /// operator has no memory limit.
 const PROCESS_BYTES: u64 = 1 << 30;
-/// Profiles get at most `1/SHARE` of the memory for stores and informers. The other half stays for
-/// the informers and stores, because a profile whose informers do not fit is of no use.
+/// Profiles get at most `1/SHARE` of the memory for stores and informers. The rest stays for stores
+/// and informers: a profile whose informers do not fit is of no use.
 const SHARE: u64 = 2;
 
 /// Counts the profile specs in memory: the specs in the stores of profiles, and the last valid
@@ -64,8 +66,8 @@ struct SpecCounter {
 #[derive(Debug)]
 struct SpecBudgets {
     specs: Arc<Budget>,
-    /// Counts the profiles that are stored without their specs, because a limit on stored specs is
-    /// reached.
+    /// Counts the profiles that are stored without their specs because a limit on stored specs is
+    /// reached. Their number is limited too, because they also take memory.
     left_out: Arc<Budget>,
 }
 
@@ -78,7 +80,8 @@ struct NamespaceSpecUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredPart {
     Whole,
-    /// kubewarm stores only the profile's name, UID, generation and time of creation.
+    /// kubewarm stores only the profile's name, UID, generation and time of creation, so that its
+    /// status can report the reached limit.
     Metadata,
     Nothing,
 }
@@ -105,8 +108,8 @@ fn charge(budget: &Arc<Budget>, profiles: u64, bytes: u64) -> Option<BudgetCharg
 }
 
 impl NamespaceSpecUsage {
-    /// Returns the memory of the profile that `charge` counts, in bytes. Returns `None` if `charge`
-    /// counts a profile without its spec.
+    /// Returns the memory of the profile that `charge` counts, in bytes. Returns `None` if kubewarm
+    /// stores the profile without its spec, because removing it then frees no spec.
     fn profile_bytes(&self, charge: &BudgetCharge) -> Option<u64> {
         (*charge.budget() == self.budgets.specs).then(|| charge.meter().bytes())
     }
@@ -226,8 +229,8 @@ impl ProfileQuota {
 /// Writes the profiles of one informer to its store. [`ProfileQuota`] decides whether the store
 /// gets a profile with spec, without spec, or not at all.
 ///
-/// A profile that is stored without its spec also has no resource version in the store. The next
-/// list therefore counts and stores this profile again.
+/// A profile that is stored without its spec has no resource version in the store. So the next list
+/// treats the profile as changed, and counts and stores it again.
 pub(crate) struct ProfileStoreWriter {
     quota: ProfileQuota,
     store: StoreWriter,
@@ -249,8 +252,8 @@ impl ProfileStoreWriter {
     /// Counts a profile against the limits, and returns what the store gets of it.
     fn admit(&self, item: &DecodedObject<'_>) -> AdmittedBody {
         let stored = serde_json::from_slice::<StoredProfile<'_>>(item.body);
-        // The store keeps a profile that cannot be parsed unchanged. The limits then count its
-        // complete JSON.
+        // A profile that cannot be parsed is stored unchanged, because the controller reports its
+        // error. The limits then count its complete JSON.
         let bytes =
             stored.as_ref().map_or_else(|_| profile_memory(item.body), StoredProfile::memory);
         let ProfileQuota { operator_namespace, counter } = &self.quota;

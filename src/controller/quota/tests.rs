@@ -199,8 +199,8 @@ fn a_left_out_profile_is_admitted_by_a_relist_after_others_are_deleted() {
     assert!(!scene.quota.take_freed(), "once");
     scene.list("a", (0..102).filter(|at| *at != 7));
     assert_eq!(scene.left_out(), ["a/p101"]);
-    // A spec that is removed in another namespace causes a relist too, because the omitted spec can
-    // have exceeded the limit for all namespaces.
+    // The removal of a spec in another namespace causes a relist too: the limit for all namespaces
+    // can be the reason why the spec was omitted.
     scene.put("b", 0, 1);
     scene.remove("b", 0);
     assert!(scene.quota.take_freed());

@@ -192,7 +192,7 @@ impl Controller {
     }
 
     /// Relists the profiles if a store omits a spec because of its limits, and another spec was
-    /// removed from memory.
+    /// then removed from memory. The relist can store the omitted spec.
     fn relist_left_out_profiles(&mut self) {
         let is_early = self.last_readmission.is_some_and(|at| at.elapsed() < READMIT);
         if !is_early && self.sources.quota.take_freed() {
@@ -204,10 +204,10 @@ impl Controller {
     }
 
     /// Returns every profile. Returns `None` until the first list of each profile informer has
-    /// succeeded or failed, and at least one list has succeeded.
+    /// succeeded or failed, and at least one list has succeeded. Without all profiles, the
+    /// controller would stop the informers of missing profiles.
     ///
-    /// A namespace whose profiles cannot be listed therefore delays other namespaces only until its
-    /// first list has failed.
+    /// A namespace whose first list has failed does not delay the profiles of other namespaces.
     fn read_profiles(&mut self) -> Option<Vec<ClusterProfile>> {
         let reports = self.informers.reports();
         let (mut stores, mut kept) = (Vec::new(), BTreeSet::new());
@@ -217,8 +217,8 @@ impl Controller {
                 stores.push(self.sources.catalog.reader(key)?);
                 self.listed_informers.insert(key.clone());
             } else if self.listed_informers.contains(key) {
-                // Profiles of this namespace can still exist although they cannot be read now. For
-                // this namespace, the parser therefore returns the profiles that it read last.
+                // Profiles of this namespace can still exist although kubewarm cannot read them
+                // now. So the parser returns the profiles that it read last for this namespace.
                 kept.extend(key.scope.namespace().map(Arc::from));
             } else if report.fault.is_none() {
                 return None;

@@ -78,7 +78,8 @@ fn empty_server(lists: &Arc<AtomicUsize>) -> Client {
             }
             let is_list = request.uri().path().ends_with("/cacheprofiles");
             lists.fetch_add((is_list && !query.contains("limit=")).into(), Ordering::Relaxed);
-            // The field `minor` makes the response also a valid response to `GET /version`.
+            // kubewarm also sends `GET /version` to this server. The field `minor` makes the same
+            // response valid for this request.
             let metadata = json!({"resourceVersion": "5"});
             let answer = json!({"metadata": metadata, "items": [], "minor": "36"});
             Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))

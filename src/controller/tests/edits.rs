@@ -31,8 +31,8 @@ fn an_edit_at_the_first_sync_is_served_by_the_old_informers() {
     let (mut reconciler, mut cluster) = (reconciler(), Tables::default());
     let outcome = run(&mut reconciler, &[profile("a", "p", 1, targets(&["pods"]))], &cluster);
     sync(&mut cluster, &outcome);
-    // No reconciliation runs between the sync of the informers and the edit of the profile, so the
-    // next reconciliation processes both.
+    // The informers sync and the profile is edited before the next reconciliation, so this
+    // reconciliation processes both.
     let mut spec = targets(&["pods"]);
     spec["targets"][0]["labelSelector"] = json!({"matchLabels": {"app": "web"}});
     let outcome = run(&mut reconciler, &[profile("a", "p", 2, spec.clone())], &cluster);
@@ -162,8 +162,8 @@ fn an_invalid_edit_that_changes_the_account_keeps_no_old_spec() {
         let reader = before.map(|account| format!("ServiceAccount a/{account}"));
         let reader = reader.unwrap_or_else(|| "the operator".to_owned());
         assert!(refused.message.contains(&format!("used {reader}, ")), "{refused:?}");
-        // The controller has dropped the last valid spec. An invalid spec that names the earlier
-        // ServiceAccount does not restore it.
+        // The controller has dropped the last valid spec. So a later invalid spec restores nothing,
+        // even if it names the earlier ServiceAccount.
         assert_eq!(desired(&run(4, before, false)), [""; 0]);
         assert_eq!(desired(&run(5, before, true)).len(), 1);
     }
