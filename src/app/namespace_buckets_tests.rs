@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 type RequestLog = Arc<Mutex<Vec<(Instant, String)>>>;
 
 /// A fake API server that answers immediately. It permits everything in access reviews and rules
-/// reviews. It has no ServiceAccounts.
+/// reviews. It has no ServiceAccounts, so each request for a token fails.
 fn server(noted: &RequestLog) -> kube::Client {
     let noted = Arc::clone(noted);
     let service = tower::service_fn(move |request: Request<Body>| {

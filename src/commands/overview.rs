@@ -191,8 +191,8 @@ fn p99(
     ReportFact::number(format!("{name} p99 {text}")).wide()
 }
 
-/// Returns the counts of informers by state, for the target's progress bar. A warm target without
-/// informers gets a full bar.
+/// Returns the counts of informers by state, for the target's progress bar. A target is also warm
+/// if its selector matches no namespace. Such a target has no informers, but gets a full bar.
 fn bar(target: &TargetStatus) -> InformerCounts {
     let counts = target.informers.clone().unwrap_or_default();
     match counts.total {

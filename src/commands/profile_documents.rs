@@ -77,8 +77,8 @@ fn read<E: std::error::Error>(
     parse().map_err(|error| unreadable(&error))
 }
 
-/// Returns an error with the same message as the parser error `error`, but without a cause. The
-/// message has several lines and quotes the file.
+/// Returns an error with the message of the parser error `error`, but without `error` as its cause.
+/// The message already contains the complete text, which has several lines and quotes the file.
 fn unreadable(error: &dyn std::error::Error) -> CommandErrorSource {
     error.to_string().into()
 }

@@ -118,7 +118,8 @@ struct InformerSamples<'a> {
     speeds: BTreeMap<DictionaryKey, ListSpeed>,
 }
 
-/// Returns the speed of each kind's largest page, with the shortest latency of all kinds.
+/// Returns the speed of each kind's largest page, because large pages measure the time per object
+/// best. The latency is the shortest of all kinds.
 fn speeds(samples: &BTreeMap<InformerKey, InformerSample>) -> BTreeMap<DictionaryKey, ListSpeed> {
     let all = || samples.iter().filter_map(|(key, sample)| Some((key, sample.speed?)));
     let latency = all().map(|(_, speed)| speed.latency).min().unwrap_or_default();
@@ -191,8 +192,8 @@ impl InformerSamples<'_> {
         let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let waiting = speed.latency.saturating_mul(count(requests));
         // The time until the headers of a page includes the API server's wait for its watch cache
-        // or its read from etcd. Each page of a paged list repeats this time. A complete list waits
-        // only once, which `waiting` already counts.
+        // or its read from etcd. A paged list repeats this time for each page, so only the latency
+        // is subtracted. A complete list waits only once, and `waiting` already counts this wait.
         let before = match sample.method {
             ListMethod::PagedList => speed.latency,
             ListMethod::List | ListMethod::WatchList => speed.headers,

@@ -7,8 +7,8 @@ use kubewarm_cache::informer::{InformerMetrics, InformerPhase, InformerReport, R
 use prometheus::{Registry, proto::MetricFamily, register_gauge_vec_with_registry};
 use std::collections::{BTreeMap, HashSet};
 
-/// Number of decimal digits of a resource version that a double represents exactly. client-go's
-/// metrics keep 15 digits too.
+/// Maximum number of decimal digits of a resource version in a gauge. A gauge is a double, which
+/// represents 15 digits exactly. client-go's metrics keep 15 digits too.
 const VERSION_DIGITS: usize = 15;
 
 /// The definition of a gauge: its name, its help text, and a function that computes its value. The
@@ -124,7 +124,8 @@ fn sum(reports: &[&InformerReport], value: fn(&InformerReport) -> f64) -> f64 {
 }
 
 /// Returns the reports of all informers that are neither paused nor blocked. Paused and blocked
-/// informers open no watch, so the age of their stores is no failure.
+/// informers open no watch. So the age of their stores is no failure, and the gauges of ages ignore
+/// them.
 fn current<'c>(reports: &[&'c InformerReport]) -> impl Iterator<Item = &'c InformerReport> {
     reports
         .iter()
@@ -175,7 +176,8 @@ fn scope(scope: &InformerScope) -> &'static str {
     }
 }
 
-/// Returns the last [`VERSION_DIGITS`] decimal digits of a resource version.
+/// Returns the last [`VERSION_DIGITS`] decimal digits of a resource version, which a gauge can
+/// represent exactly.
 fn last_digits(version: &ResourceVersion) -> Option<u64> {
     let text = version.to_string();
     text.get(text.len().saturating_sub(VERSION_DIGITS)..)?.parse().ok()

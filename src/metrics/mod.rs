@@ -55,8 +55,8 @@ impl MetricsRegistry {
         Ok(Self { registry, informers, operator, reads })
     }
 
-    /// Returns the informers' counters. A scrape contains these counters only after a call of
-    /// [`Self::observe_informers`].
+    /// Returns the informers' counters. Scrapes contain these counters only after
+    /// [`Self::observe_informers`] has registered them.
     pub fn informers(&self) -> Arc<InformerMetrics> {
         Arc::clone(&self.informers)
     }

@@ -15,7 +15,8 @@ use strum::VariantArray as _;
 /// A profile has 31 series, and one more for each missing permission.
 const MAX_PROFILES: usize = 100;
 
-/// Maximum number of exported conditions per profile. kubewarm writes 8 conditions.
+/// Maximum number of exported conditions per profile, which bounds the number of series. kubewarm
+/// writes 8 conditions.
 const MAX_CONDITIONS: usize = 16;
 
 pub const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];

@@ -80,8 +80,8 @@ pub enum MetricsAccess {
 pub(super) type CachedExposition = CachedResponse<Option<Bytes>>;
 
 impl MetricsAccess {
-    /// Checks whether `request` may use `path`. Clients on this host and authorized clients may use
-    /// this route. Returns an error response if not.
+    /// Checks whether `request` may use `path`: clients on this host may, and authorized clients
+    /// may. For others, returns the error response to send.
     pub(super) async fn admit_inside(
         &self,
         request: &HttpRequest,

@@ -144,8 +144,8 @@ impl ReadinessTracker {
             }
         }
         if progress.end == StartupOutcome::Waiting {
-            // After `first` is set, `/readyz` ignores the informers of namespace selectors that
-            // profiles add later.
+            // Later profiles do not delay `/readyz`, so an incomplete selector of a later profile
+            // (`is_selecting`) does not matter here.
             if progress.first.is_some() && readiness.pending == 0 {
                 progress.end = StartupOutcome::Ready;
             } else if now.duration_since(listed_at) >= MAX_WAIT {
@@ -196,8 +196,8 @@ impl ReadinessReport {
             fault.reason,
             FaultReason::NotServed | FaultReason::NamespaceNotFound | FaultReason::NotListable
         );
-        // While the informer tries another list method, the API server's rejection of the first
-        // method is not final.
+        // An informer that is still trying another list method can sync. So the API server's
+        // rejection of the first method is not final.
         let is_unsupported =
             fault.reason == FaultReason::Unsupported && report.phase == InformerPhase::Failing;
         if fault.reason.is_access_denied() || is_absent || is_unsupported {

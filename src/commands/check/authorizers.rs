@@ -8,6 +8,7 @@ use kubewarm_client::{ApiResponse, get};
 use std::collections::BTreeSet;
 
 /// Metric of the API server with a sample for each authorizer that has allowed or denied a request.
+/// An authorizer without a decision has no sample.
 const DECISIONS: &str = "apiserver_authorization_decisions_total{";
 /// Types of authorizers for which an allowed access without name, selectors and extra fields of the
 /// user includes the same access with them.
@@ -39,7 +40,8 @@ fn of_metrics(answer: &ApiResponse) -> Result<ReportRow, RequestFault> {
              no others than RBAC and Node",
         )
     } else {
-        // An authorizer that has decided nothing yet has no sample.
+        // An authorizer that has decided nothing yet has no sample. So the row says `so far`, and the
+        // user must also compare the API server's flags.
         ReportRow::good(format!(
             "authorizes with {} so far: if its flags name no others, and resourceNames of RBAC rules contain no empty string, \
              readApi.authorization can be shared-reviews",

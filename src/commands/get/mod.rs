@@ -374,8 +374,8 @@ mod tests {
         let file = |name: &str| folder.path().join(name).display().to_string();
         let pair = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
         std::fs::write(file("ca.crt"), pair.cert.pem()).unwrap();
-        // kubewarm rejects this kubeconfig, because it disables the verification of the server. The
-        // test shows that `get` does not use it.
+        // kubewarm rejects connections to this kubeconfig's cluster, because it disables the
+        // verification of the server. So `connect` succeeds only if it does not use this cluster.
         let kubeconfig = "clusters: [{name: a, cluster: {server: 'https://b', insecure-skip-tls-verify: true}}]\n\
              users: [{name: a, user: {token: secret}}]\n\
              contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n";

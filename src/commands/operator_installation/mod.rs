@@ -21,7 +21,7 @@ const DEPLOYMENTS: &str = "deployments?labelSelector=app.kubernetes.io%2Fname%3D
 /// ServiceAccount if no Deployment can be read.
 const OPERATOR: &str = "kubewarm";
 
-/// Why no settings were read, if a namespace contains no Deployment of the operator.
+/// The reason why kubewarm reads no settings from a namespace without a Deployment of the operator.
 const NO_DEPLOYMENT: &str = "no Deployment has the label app.kubernetes.io/name=kubewarm";
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -74,7 +74,8 @@ pub(super) async fn read(
     Ok(reader.live)
 }
 
-/// What to do if the user may not list what the manifests depend on.
+/// What to do if the user may not list resources on which the manifests depend: fail, or continue
+/// and name the resources in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeniedList {
     Fail,
@@ -121,7 +122,8 @@ impl RbacReader<'_> {
         let others = format!("{plural} of other namespaces");
         let can_bind = self.is_cluster_wide && resource.kind == "RoleBinding";
         if can_bind && self.on_denied == DeniedList::Name {
-            // A RoleBinding of any namespace can bind the ClusterRole of the manifests.
+            // A RoleBinding in any namespace can bind the ClusterRole of the manifests. So the
+            // manifests depend on the RoleBindings that the user cannot list.
             self.live.denied.push(others);
         } else {
             self.live.unseen.push(others);
@@ -129,7 +131,8 @@ impl RbacReader<'_> {
         Ok(())
     }
 
-    /// Fails if `listed` failed, except with [`DeniedList::Name`] and a denied list.
+    /// Returns the error of `listed`. If the API server denied the list and `on_denied` is
+    /// [`DeniedList::Name`], notes `title` as denied instead.
     fn allow(
         &mut self,
         listed: Result<(), kube::Error>,

@@ -24,20 +24,22 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Interval between two forecasts of one profile.
+/// Interval between two forecasts of one profile, because the number of objects in the cluster
+/// changes.
 const HOLDS: Duration = Duration::from_mins(10);
-/// Delay before the next forecast of a profile if its informers do not match the namespaces that
-/// its namespace selectors select now. Within this delay the controller declares the missing
-/// informers.
+/// Delay before the next forecast of a profile whose namespace selectors now match other namespaces
+/// than its informers read. Within this delay, the controller declares the missing informers.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Minimum interval between two forecasts of one profile if the second forecast starts because an
-/// informer got access.
+/// informer got access. It limits the requests if permissions change often.
 const REGRANTED: Duration = Duration::from_secs(15);
 /// Interval at which the forecaster starts the forecasts that are due.
 const TICK: Duration = Duration::from_secs(1);
-/// Maximum number of profiles whose objects kubewarm samples in parallel.
+/// Maximum number of profiles whose objects kubewarm samples in parallel, which limits the load of
+/// the API server.
 const AT_ONCE: usize = 4;
-/// Maximum number of profiles in one namespace whose objects kubewarm samples in parallel.
+/// Maximum number of profiles in one namespace whose objects kubewarm samples in parallel, so that
+/// one tenant's profiles do not delay all others.
 const NAMESPACE_AT_ONCE: usize = 1;
 /// Delay before each request for a profile's forecast. At most 4 forecasts run in parallel, so the
 /// forecaster sends at most 20 requests per second. For one namespace it sends at most 5 per
@@ -70,8 +72,8 @@ struct ForecastEntry {
 
 impl Default for ForecastQueue {
     fn default() -> Self {
-        // The queue uses its two retry delays only after failures, and no forecast counts as
-        // failed. The values of these delays therefore do not matter.
+        // A work queue needs two retry delays, but uses them only after failures. No forecast
+        // counts as failed, so the values do not matter.
         let queue = WorkQueue::new(AGAIN, HOLDS);
         Self { entries: BTreeMap::new(), queue, names: BTreeMap::new() }
     }
@@ -235,7 +237,7 @@ async fn forecast_planned(
     for target in &profile.targets {
         let Some(selector) = &target.namespaces else { continue };
         if !listed.contains_key(&selector.key) {
-            // This loop ignores an error, because `forecast_from` sends the same request again and
+            // An error needs no handling here: `forecast_from` sends the same request again, and
             // reports the error in the forecast.
             let Ok(names) = sampler.names(&selector.key, &mut sample).await else { continue };
             forecasts.set_names(&selector.key, names.clone());
@@ -245,8 +247,8 @@ async fn forecast_planned(
         let matched: BTreeSet<_> = names.map(|name| &**name).collect();
         let declared: BTreeSet<_> =
             target.informers.iter().filter_map(|informer| informer.key.scope.namespace()).collect();
-        // A target that kubewarm does not accept declares no informers even if namespaces match.
-        // This function therefore does not compare the target's informers with the namespaces.
+        // A target that kubewarm does not accept declares no informers, even if namespaces match.
+        // So a difference between its informers and the namespaces does not count.
         is_current &= declared == matched || !is_accepted(target);
     }
     if !is_current {

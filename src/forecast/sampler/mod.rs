@@ -30,12 +30,14 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Number of objects that kubewarm requests in the first page of an informer's sample.
+/// Number of objects that kubewarm requests in the first page of an informer's sample. The first
+/// page is small, because kubewarm does not know the objects' sizes yet.
 const FIRST: u32 = 20;
 /// Maximum number of sampled objects per kind. This number is enough to train the compression
 /// dictionary that all objects of a kind share.
 const OBJECTS: usize = 1_000;
-/// Maximum total size of the sampled objects of one kind, in bytes.
+/// Maximum total size of the sampled objects of one kind, in bytes, which bounds the sampler's
+/// memory.
 const BYTES: usize = 8 << 20;
 /// Page size of the lists that only count objects. These lists request only metadata.
 const COUNTED: u32 = 500;
@@ -43,11 +45,11 @@ const COUNTED: u32 = 500;
 /// kubewarm counts pages only for lists with selectors. Without selectors, the first page contains
 /// the number of remaining objects.
 const PAGES: u32 = 40;
-/// Maximum number of requests to the API server for one profile's sample, which is enough for 100
-/// informers.
+/// Maximum number of requests to the API server for one profile's sample, which bounds the load by
+/// one profile. It is enough for 100 informers.
 const REQUESTS: u32 = 512;
 const ACCESS_CHECK_REQUESTS: u32 = 3;
-/// Time limit for sampling the objects of one profile.
+/// Time limit for sampling the objects of one profile, after which other profiles can start.
 const TIME: Duration = Duration::from_mins(3);
 
 pub struct ForecastSampler {
@@ -55,8 +57,8 @@ pub struct ForecastSampler {
     strategies: ListMethodSupport,
     request_pause: Duration,
     buckets: NamespaceBuckets,
-    /// Whether kubewarm runs an access check (a list and a watch) for each informer, in addition to
-    /// the lists that sample objects.
+    /// Whether kubewarm runs an access check (a list and a watch) for each informer, to find
+    /// missing permissions. A sample list alone does not check `watch`.
     has_access_checks: bool,
 }
 
@@ -183,8 +185,8 @@ impl ForecastSampler {
                 samples.insert(spec.key.clone(), self.informer(spec, &mut sample).await);
             }
         }
-        // Measuring the sampled objects trains compression dictionaries. This work would block an
-        // async thread, so a blocking-pool thread does it.
+        // Measuring the sampled objects trains compression dictionaries, which takes long. A
+        // blocking-pool thread does it, so that no async thread is blocked.
         let objects = sample.objects;
         let weights = tokio::task::spawn_blocking(move || objects.measure()).await;
         forecast(profile, &samples, &weights.unwrap_or_default())
@@ -216,8 +218,8 @@ impl ForecastSampler {
             for (verb, answer) in [(Verb::List, list), (Verb::Watch, watch)] {
                 if let AccessDecision::Refused(_) = answer {
                     result.refused.insert(verb);
-                    // The forecast reports missing permissions separately, so the caveats need not
-                    // repeat the 403 of the sample list.
+                    // The forecast reports missing permissions in a field of their own. So the
+                    // caveats need not repeat the 403 of the sample list.
                     result.problem = None;
                 }
             }

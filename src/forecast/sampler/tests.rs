@@ -81,7 +81,8 @@ async fn a_page_that_is_unreadable_in_protobuf_costs_one_more_request_per_resour
     let clients = Arc::new(NewerApiServer(Arc::clone(&requests)));
     let sampler = ForecastSampler::new(clients, Duration::ZERO, NamespaceBuckets::default());
     let mut sample = ProfileSample::of(&order(Vec::new()));
-    // The sample of the first namespace is in protobuf, and is removed.
+    // kubewarm removes the first namespace's sample, because it is in protobuf, and kubewarm reads
+    // pods as JSON from the second namespace on.
     for (namespace, sent, sampled) in [("n0", 1, 2), ("n1", 3, 2), ("n2", 4, 4)] {
         let spec = spec("pods", namespace);
         let projection = SampleProjection::AsDeclared;

@@ -67,8 +67,8 @@ pub(super) async fn works(
 }
 
 /// Returns a row for each Deployment of the operator, and the operator's settings and features.
-/// Without a Deployment the settings are the defaults. The error is the reason why a setting is
-/// unknown, for instance because a shell sets a flag.
+/// Without a Deployment the settings are the defaults. The error explains why a setting is unknown,
+/// for instance because the container runs a shell command that sets the flags.
 async fn replicas(
     client: &Client,
     args: &OperatorArgs,
