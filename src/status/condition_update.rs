@@ -8,7 +8,7 @@ use super::{
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConditionUpdate {
-    /// Status of the condition; `None` means `Unknown`.
+    /// Status of the condition; `None` means `Unknown`, as in a Kubernetes condition.
     pub(super) status: Option<bool>,
     pub(super) reason: ConditionReason,
     pub(super) message: String,

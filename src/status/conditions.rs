@@ -179,8 +179,8 @@ fn policy_remark(account: &str, authors: AccountPolicyEnforcement) -> String {
 }
 
 fn warm(targets: &[ObservedTarget<'_>]) -> ConditionUpdate {
-    // A target whose selector matches no namespace is warm, so only the message shows that no
-    // namespace matches.
+    // A target whose selector matches no namespace is warm. The user can have mistyped the
+    // selector, so the message reports that no namespace matches.
     let empty = targets.iter().filter(|target| {
         target.is_warm() && target.informers.is_empty() && target.selector.is_some()
     });

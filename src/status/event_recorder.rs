@@ -26,10 +26,10 @@ const CONTROLLER: &str = "kubewarm.io/kubewarm";
 /// seconds after its start, an API server rejects requests that RBAC permits.
 const CONFIRM: Duration = Duration::from_secs(4);
 /// How long kubewarm sends no Events to a namespace after the API server rejected an Event and its
-/// retry with 403.
+/// retry with 403. Further Events would be rejected too, and only load the API server.
 const REFUSED: Duration = Duration::from_mins(10);
-/// Maximum number of namespaces for which kubewarm remembers that the API server rejected an Event.
-/// In further namespaces, each Event costs two requests that the API server rejects.
+/// Maximum number of namespaces for which kubewarm remembers that the API server rejected an Event,
+/// which bounds memory. In further namespaces, each Event costs two rejected requests.
 const MAX_REFUSED: u64 = 4_096;
 /// Timeout of the request that sends one Event, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);

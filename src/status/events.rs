@@ -14,7 +14,8 @@ use kubewarm_cache::informer::RelistReason;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Minimum interval between two Events with the same reason and target for one profile.
+/// Minimum interval between two Events with the same reason and target for one profile. It limits
+/// the number of Events about a condition that changes often.
 const MIN_INTERVAL: Duration = Duration::from_mins(10);
 /// Maximum number of entries in [`LastEventTimes`], which limits the memory of each profile: 8
 /// reasons of Events for each target, and 5 reasons for the profile.

@@ -58,8 +58,8 @@ pub(super) fn index_problems(target: &ObservedTarget<'_>) -> Vec<TargetProblem> 
     problems.collect()
 }
 
-/// Whether the field of `index` may not exist, according to an informer's report. A newer API
-/// server can have more fields than kubewarm's field tables. So the field exists if an object has a
+/// Whether the kind can lack the field of `index`, according to an informer's report. A newer API
+/// server can have fields that kubewarm's field tables lack. So the field exists if an object has a
 /// value, and it can exist if kubewarm reads the kind as JSON.
 fn may_lack(report: &InformerReport, index: &IndexDefinition) -> bool {
     let has_value = report.usage.objects > 0 && !report.paths_without_values.contains(&index.path);

@@ -228,7 +228,8 @@ fn staleness(
     let blink = |since: Timestamp| within && clock.wall.duration_since(since) < SHORT_INTERRUPTION;
     match (report.phase, &report.fault) {
         // A successful request clears the informer's fault, so an informer with an open watch has
-        // no fault. An informer whose watch sends nothing is fresh until `maxStaleness` has passed.
+        // no fault. If the watch sends nothing, the informer stays fresh until `maxStaleness` has
+        // passed.
         (InformerPhase::Watching, _) | (InformerPhase::Silent, None) => {
             (!within).then_some(StalenessReason::Silent)
         }

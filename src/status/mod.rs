@@ -82,8 +82,9 @@ pub fn compute(
 ) -> CacheProfileStatus {
     let (profile, excess) = (&observed.resolved, (live.excess)(&observed.resolved));
     let (access, forecast) = (observed.access.as_deref(), observed.forecast.as_deref());
-    // A profile in mode `Plan` runs no informer, so the status ignores reports of informers that
-    // run for other profiles. The status still contains the result of access checks.
+    // A profile in mode `Plan` runs no informer. Its status must not show reports of informers that
+    // run for other profiles. It still contains results of access checks, which kubewarm makes in
+    // each mode.
     let planned = |key: &InformerKey| (live.informers)(key).without_report();
     let informers = if profile.mode == ProfileMode::Plan { &planned } else { live.informers };
     let targets: Vec<_> = profile

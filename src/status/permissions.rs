@@ -56,8 +56,8 @@ pub(super) fn authorized(
         return context.verdict(None, ConditionReason::Verifying, text);
     }
     let verified = informers.iter().filter(|informer| is_granted(informer)).count();
-    // Informers in a deleted namespace do not count as forbidden: their Roles were deleted with the
-    // namespace.
+    // Informers in a deleted namespace do not count as forbidden, because their Roles were deleted
+    // together with the namespace, and no user has revoked them.
     let is_absent = |denial: &PermissionDenial| denial.reason == FaultReason::NamespaceNotFound;
     let absent =
         informers.iter().filter(|informer| refused(informer).is_some_and(is_absent)).count();

@@ -83,8 +83,8 @@ fn message(informer: &ObservedInformer<'_>, context: MessageContext<'_>) -> Opti
     let Some(fault) = informer.fault() else {
         return Some(stale(informer.staleness?, &[informer], context));
     };
-    // `ours` is kubewarm's own message with the next step. If it lacks the API server's error
-    // message, the result appends that error message.
+    // `ours` is kubewarm's own message with the next step. The result also contains the API
+    // server's error message, unless `ours` already quotes it.
     let ours = context.fault(&[informer])?;
     let has_words = ours.contains(&*fault.message);
     Some(if has_words { ours } else { format!("{ours} ({})", fault.message) })

@@ -79,7 +79,8 @@ pub(super) fn costs(plan: &PlanStatus, forecast: Option<&ProfileForecast>, rbac:
     text + "; set spec.mode to Active to warm it"
 }
 
-/// Counts the informers by their state in the status. Each informer has exactly one state.
+/// Counts the informers by their state in the status. Each informer has exactly one state, so the
+/// counts add up to the total.
 pub(super) fn informers(informers: &[ObservedInformer<'_>]) -> InformerCounts {
     let count = |state: InformerState| {
         small(informers.iter().filter(|informer| informer.state == state).count())

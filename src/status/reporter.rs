@@ -18,7 +18,8 @@ use kubewarm_client::{KeyedPermit, KeyedSemaphore, WorkQueue};
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Maximum number of status writes in flight. A slow API server would only queue more writes.
+/// Maximum number of status writes in flight. A slow API server would only queue more writes, and
+/// delay other clients.
 const MAX_IN_FLIGHT: usize = 40;
 /// Maximum number of status writes in flight for one namespace, so that slow writes of one
 /// namespace do not delay other namespaces.
@@ -26,8 +27,9 @@ const NAMESPACE_MAX_IN_FLIGHT: usize = 4;
 /// The first and the maximum delay before kubewarm retries a failed status write. The delay doubles
 /// with each failure, so that a failing API server gets few writes.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
-/// Delay before the retry of a status write that the API server answered with 404. Either the
-/// profile was deleted, and the next update cancels the retry, or the CRD is being replaced.
+/// Delay before the retry of a status write that the API server answered with 404. If the profile
+/// was deleted, the next update cancels the retry. If the CRD is being replaced, the retry writes
+/// the status later.
 const NOT_FOUND_DELAY: Duration = Duration::from_mins(5);
 
 /// The profile's status in the API server, as kubewarm's own profile informer received it last. It
@@ -102,7 +104,7 @@ struct StatusWriteRecord {
     written: Option<Arc<CacheProfileStatus>>,
     last_write: Option<Instant>,
     /// The time at which this replica became the leader or first saw the profile, whichever is
-    /// later. The first status write is due at this time.
+    /// later. The first status write has no earlier write to wait for, so it is due at this time.
     since: Instant,
     events: LastEventTimes,
 }
@@ -161,7 +163,8 @@ impl StatusReporter {
                 (None, None) => None,
             };
             let status = Arc::new(compute(observed, previous.as_deref(), clock, live));
-            // Of equal statuses, one stays in memory: a status of 128 targets takes about 230 KiB.
+            // One of two equal statuses stays in memory, because a status of 128 targets takes
+            // about 230 KiB.
             let equal = previous.iter().chain(&in_cluster).find(|old| **old == status);
             let status = equal.map_or(status, Arc::clone);
             let mut record = record.filter(|_| is_leader);

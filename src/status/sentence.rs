@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 /// Maximum length of the message of a condition or an Event, in bytes.
 pub(super) const MAX_MESSAGE: usize = 1024;
 
-/// Maximum number of sentences or names in a message. The message contains only the number of the
-/// remaining sentences or names.
+/// Maximum number of sentences or names in a message, because a message has at most [`MAX_MESSAGE`]
+/// bytes. The message contains the number of the omitted ones.
 const SHOWN: usize = 3;
 
 /// Truncates `text` to at most `max` bytes at a character boundary, and appends an ellipsis.
@@ -24,8 +24,8 @@ pub(super) fn bounded(mut text: String, max: usize) -> String {
 /// in which `things` is "targets". The result has at most [`MAX_MESSAGE`] bytes.
 pub(super) fn join_first(sentences: &[String], things: &str) -> String {
     let mut text = String::new();
-    // Each of several sentences has the same maximum length. A long sentence therefore displaces
-    // neither the next sentences nor the number of omitted sentences.
+    // All of several sentences get the same maximum length, so that one long sentence displaces
+    // neither the other sentences nor the number of omitted sentences.
     let max = if sentences.len() == 1 { MAX_MESSAGE } else { (MAX_MESSAGE - 64) / SHOWN };
     for sentence in sentences.iter().take(SHOWN) {
         if !text.is_empty() {

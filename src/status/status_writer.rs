@@ -14,8 +14,8 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 /// Timeout of one status write, including the client's own retries.
 const TIME: Duration = Duration::from_secs(30);
 /// Maximum size of a status, in bytes of JSON. etcd accepts objects up to 1.5 MiB, so 1 MiB remains
-/// for the spec and the managed fields. kubewarm keeps no larger status in memory, because another
-/// client wrote such a status.
+/// for the spec and the managed fields. kubewarm also drops a larger status that it reads: only
+/// another client can have written it.
 pub(crate) const MAX_STATUS: usize = 512 << 10;
 /// Maximum size of a target's message in a status that is otherwise too large, in bytes. The
 /// messages of 128 targets then fit into 128 KiB.

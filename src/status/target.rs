@@ -44,8 +44,8 @@ impl<'a> ObservedTarget<'a> {
         let ObservedProfile { resolved: profile, access, .. } = observed;
         let informer =
             |key: &'a InformerKey| ObservedInformer::new(key, lookup(key), profile, clock);
-        // A target that a limit stopped ignores the reports of its informers, even if they run for
-        // another profile.
+        // If a limit stopped the target, its status must not show the reports of its informers,
+        // even if these informers run for another profile.
         let is_stopped = declared.is_stopped();
         let observe = |key| {
             if is_stopped { ObservedInformer::new_stopped(key, lookup(key)) } else { informer(key) }
@@ -147,7 +147,8 @@ fn accepted(
     }
 }
 
-/// Describes the field indexes in `paths`, which the target's stores omit.
+/// Describes the field indexes in `paths`, which the target's stores omit because they already have
+/// the maximum number of indexes.
 fn not_indexed(paths: &[FieldPath]) -> String {
     if paths.is_empty() {
         return String::new();

@@ -24,8 +24,8 @@ pub(super) fn within_limits(
         let reason = limited.overrun.measure.into();
         return context.verdict(Some(false), reason, &exceeded(limited, clock));
     }
-    // Whether an informer lost access after its first list was complete. The size of its objects is
-    // then unknown until a new list is complete.
+    // Whether an informer lost access after its first list was complete. kubewarm then does not
+    // know whether the objects still fit, until a new list is complete.
     let is_lost = || {
         let mut reports = informers.iter().filter_map(|informer| informer.report());
         reports.any(|report| report.lost_at.is_some() && report.synced_at.is_some())
@@ -87,8 +87,8 @@ fn allowed(overrun: &LimitOverrun) -> String {
             "the limit of all profiles in the namespace is {limit} (--namespace-quota of the memory \
              for stores), and its other targets, informers and statuses use {others}"
         ),
-        // The numbers of the process's memory limit include the usage of other tenants, so the
-        // message omits these numbers.
+        // The process's memory includes the usage of other tenants, which a tenant must not see. So
+        // the message contains no numbers.
         LimitScope::Process => "the operator is at its memory limit".to_owned(),
     }
 }

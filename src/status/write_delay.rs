@@ -4,10 +4,10 @@ use kubewarm_api::v1alpha1::CacheProfileStatus;
 use std::time::Duration;
 
 /// Minimum interval between two status writes of one profile if the status or the reason of a
-/// condition changed.
+/// condition changed. It is short, because users and `kubectl wait` react to conditions.
 const CONDITION_CHANGE: Duration = Duration::from_secs(1);
 /// Minimum interval between two status writes of one profile if another field changed, for instance
-/// a message.
+/// a message. Such a change is less urgent than a changed condition.
 const DETAIL_CHANGE: Duration = Duration::from_secs(10);
 /// Minimum interval between two status writes of one profile if only object counts changed. Object
 /// counts change all the time, and each write loads the API server.

@@ -75,7 +75,8 @@ fn an_index_with_a_value_in_one_of_the_stores_is_no_problem() {
     assert_eq!(reasons(&world.compute(&profile, None)), ["IndexWithoutValues"]);
     runs(&mut world, &pods("b"), 60, &[]);
     assert_eq!(reasons(&world.compute(&profile, None)), [""; 0]);
-    // One store is not synced, so its objects can still have values for the index.
+    // The store of namespace `b` is not synced. Its missing objects can have values, so the status
+    // reports no problem.
     runs(&mut world, &pods("b"), 60, &[NODE]);
     set_report(&mut world, &pods("b"), |report| report.synced_at = None);
     assert_eq!(reasons(&world.compute(&profile, None)), [""; 0]);
@@ -97,13 +98,14 @@ fn a_field_that_a_builtin_kind_lacks_is_a_problem_at_once() {
     // field.
     runs(&mut world, &pods("a"), 100, &["spec.nodename"]);
     assert_eq!(reasons(&world.compute(&profile, None)), ["UnknownField"]);
-    // A newer API server can serve a field that kubewarm's tables lack.
+    // A newer API server can serve a field that kubewarm's tables lack. If an object has a value,
+    // the field exists, so the status reports no problem.
     runs(&mut world, &pods("a"), 1, &[]);
     assert_eq!(reasons(&world.compute(&profile, None)), [""; 0]);
     runs(&mut world, &pods("a"), 1, &["spec.nodename"]);
     assert_eq!(reasons(&world.compute(&profile, None)), ["UnknownField"]);
-    // kubewarm reads the kind as JSON, so the API server can be newer and serve a field that
-    // kubewarm's field tables lack.
+    // kubewarm reads the kind as JSON, because the API server can be newer than kubewarm's field
+    // tables. So the field can exist, and the status reports only the JSON.
     set_report(&mut world, &pods("a"), |report| {
         report.json_fallback = Some("an unknown field".into());
         report.paths_without_values.clear();

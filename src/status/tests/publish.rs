@@ -45,8 +45,8 @@ impl WarmProfiles {
         let names = (0..profiles).map(|number| format!("p{number}"));
         let all: Vec<_> = names.map(|name| observed(named(&name, "u"), None)).collect();
         move |reporter, is_leader, clock| {
-            // The first poll of `advance` already moves Tokio's clock, so the test does not await
-            // the future.
+            // The first poll of `advance` already moves Tokio's clock. The closure is not async, so
+            // it polls the future once instead of awaiting it.
             let _rest = advance(cost).now_or_never();
             let informers =
                 |key: &InformerKey| world.informers.get(key).cloned().unwrap_or_default();
