@@ -40,8 +40,8 @@ fn of_metrics(answer: &ApiResponse) -> Result<ReportRow, RequestFault> {
              no others than RBAC and Node",
         )
     } else {
-        // An authorizer that has decided nothing yet has no sample. So the row says `so far`, and the
-        // user must also compare the API server's flags.
+        // An authorizer that has decided nothing yet has no sample. So the row says `so far`, and
+        // the user must also compare the API server's flags.
         ReportRow::good(format!(
             "authorizes with {} so far: if its flags name no others, and resourceNames of RBAC rules contain no empty string, \
              readApi.authorization can be shared-reviews",
