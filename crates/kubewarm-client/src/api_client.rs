@@ -128,7 +128,8 @@ impl ApiRequest {
     ///
     /// # Errors
     ///
-    /// [`FaultReason::Unreachable`], [`FaultReason::TimedOut`] or [`FaultReason::TooLarge`];
+    /// [`FaultReason::Unreachable`] if the connection fails, [`FaultReason::TimedOut`] or
+    /// [`FaultReason::TooLarge`] if the response exceeds a limit of this request, and
     /// [`FaultReason::Internal`] if the path is not valid. A response with status 4xx or 5xx is not
     /// an error.
     pub async fn send(self) -> Result<ApiResponse, RequestFault> {

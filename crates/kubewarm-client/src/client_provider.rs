@@ -20,9 +20,9 @@ pub trait ClientProvider: Send + Sync + 'static {
     /// Must be called within a tokio runtime. Sends no request.
     fn client_for(&self, identity: &Identity) -> Arc<Client>;
 
-    /// Returns when the API server last answered a client of this provider's connection. The
-    /// default is for providers that do not observe their clients: without an answer, each informer
-    /// waits for its own backoff.
+    /// Returns when the API server last answered a client of this provider, so that an informer can
+    /// end its backoff early. The default never records an answer, so that each informer waits for
+    /// the end of its backoff.
     fn reachability(&self) -> ServerReachability {
         ServerReachability::default()
     }

@@ -122,9 +122,10 @@ pub(super) fn merged(
     Ok(merged)
 }
 
-/// Returns the configuration of the kubeconfig's current context. The only source of the proxy is
-/// the kubeconfig's `proxy-url`. The function discards a proxy that kube reads from the
-/// environment.
+/// Returns the configuration of the kubeconfig's current context. The function takes a proxy only
+/// from the kubeconfig's `proxy-url`, and discards a proxy that kube reads from the environment.
+/// `ApiServerConnection` evaluates the environment itself, because kube compares `NO_PROXY` with
+/// the proxy instead of the server.
 pub(super) fn from_kubeconfig(
     source: &ConfigSource,
     merged: Kubeconfig,

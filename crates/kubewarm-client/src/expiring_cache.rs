@@ -99,17 +99,18 @@ where
         }
     }
 
-    /// Replaces the entry of `key` by the entry that `change` returns for the fresh entry, or for
-    /// `None` without a fresh entry. `change` runs under the cache's lock, so concurrent changes do
-    /// not get lost.
+    /// Replaces the entry of `key` with the result of `change`. `change` receives the fresh entry,
+    /// or `None` if the cache has no fresh entry. `change` runs under the cache's lock, so that
+    /// concurrent updates do not overwrite each other.
     pub fn update(&self, key: K, change: impl FnOnce(Option<CacheEntry<V>>) -> CacheEntry<V>) {
         let mut state = self.state.lock();
         let entry = change(state.fresh(&key, self.ttl));
         state.insert(key, entry, self.capacity);
     }
 
-    /// Returns the value of `key` if the value is fresh and its fetch started after `since`.
-    /// Otherwise calls `fetch`, or waits for a fetch of `key` in progress.
+    /// Returns the value of `key` if the value is fresh and its fetch started after `since`. With
+    /// `None`, each fresh value is new enough. Otherwise calls `fetch`, or waits for a fetch of
+    /// `key` in progress.
     ///
     /// The fetch runs on `runtime`, and continues even if all callers are cancelled.
     ///
@@ -161,10 +162,9 @@ where
             Ok(CacheEntry { value, requested_at })
         };
         let runtime = runtime.clone();
-        // The first poll of this future spawns a task for `fetching`. By then, the caller has
-        // released the cache's lock. A runtime that has shut down drops the task at once, and the
-        // drop of `guard` acquires the lock. A caller that spawned the task under the lock would
-        // deadlock.
+        // The first poll of this future spawns `fetching`, after the caller has released the
+        // cache's lock. Spawning it under the lock could deadlock: a runtime that has shut down
+        // drops the task at once, and the drop of `guard` acquires the lock.
         let spawned = async move {
             let fetched = runtime.spawn(fetching).await;
             fetched.unwrap_or_else(|_| Err(RequestFault::task_panicked().into()))

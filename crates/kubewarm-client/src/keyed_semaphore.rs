@@ -21,8 +21,9 @@ pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
     size: usize,
     part: usize,
-    /// One entry for each key that holds or waits for a permit. When the function `part_of` adds a
-    /// key, the function removes the entries of keys without holders and waiters.
+    /// One entry for each key that holds or waits for a permit. When `part_of` adds a key, it
+    /// removes the entries of keys without holders and waiters, so that the map does not grow
+    /// without limit.
     parts: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 

@@ -18,7 +18,8 @@ const TIME: Duration = Duration::from_secs(5);
 pub enum NamespaceExistence {
     /// The namespace exists and is not being deleted.
     Present,
-    /// The namespace is being deleted. Its Roles and RoleBindings can already be deleted.
+    /// The namespace is being deleted. Its Roles and RoleBindings can already be deleted, so a 403
+    /// in this namespace is expected.
     Terminating,
     /// The namespace does not exist.
     Absent,

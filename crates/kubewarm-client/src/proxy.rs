@@ -33,7 +33,8 @@ fn proxy_for(server: &Uri, proxy: &str, no_proxy: &str) -> Result<Option<Uri>, C
     if proxy.is_empty() || is_loopback(server) {
         return Ok(None);
     }
-    // `ApiServerConnection` rejects a proxy without a scheme, so `http` is the default scheme.
+    // A proxy variable often contains no scheme, such as `proxy.example:3128`.
+    // `ApiServerConnection` requires a scheme, so `http` is the default.
     let url = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
     let proxy: Uri =
         url.parse().map_err(|_| ConnectError::InvalidProxy { url: without_userinfo(&url) })?;

@@ -23,8 +23,8 @@ use kubewarm_api::model::{
 };
 use serde::Serialize;
 
-/// Maximum number of rules for one identity in one namespace. Identities rarely have more than a
-/// few hundred rules.
+/// Maximum number of rules for one identity in one namespace, to limit memory. Identities rarely
+/// have more than a few hundred rules.
 const MAX_RULES: usize = 1_024;
 /// Maximum number of groups, resources and object names in the rules of one identity in one
 /// namespace. The number of names determines the memory of the rules and the cost of comparing
@@ -34,9 +34,8 @@ const MAX_NAMES: usize = 4_096;
 /// The permissions of one identity to list and watch in one namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewedRules {
-    /// The rules that contain `list`, `watch` or `*`, sorted. kubewarm removes all other verbs from
-    /// them. There are at most 1,024 rules, with at most 4,096 groups, resources and object names
-    /// in total.
+    /// The rules that contain `list`, `watch` or `*`, sorted and without all other verbs. There are
+    /// at most 1,024 rules, with at most 4,096 groups, resources and object names in total.
     pub rules: Vec<ResourceRule>,
     /// `Incomplete` if the API server did not return all rules, or if the API server's rules exceed
     /// the limits of the field `rules`.
@@ -69,8 +68,8 @@ pub async fn review_rules(client: &Client, namespace: &str) -> Result<ReviewedRu
 
 /// Filters, sorts and limits `rules`.
 ///
-/// The API server returns rules in any order. After sorting, the limits drop the same rules after
-/// each SelfSubjectRulesReview, so that callers see no changes.
+/// The API server returns rules in any order. Sorting makes the limits drop the same rules each
+/// time. Otherwise callers would see changes although no rule has changed.
 fn kept(mut rules: Vec<ResourceRule>, mut completeness: RulesCompleteness) -> ReviewedRules {
     for rule in &mut rules {
         rule.verbs.retain(|verb| matches!(verb.as_str(), "list" | "watch" | "*"));
@@ -180,8 +179,9 @@ pub async fn is_allowed(
 ///
 /// The identity of `client` needs `create` on `subjectaccessreviews`.
 ///
-/// For a user, the SubjectAccessReview contains no group except `system:authenticated`. kubewarm
-/// does not have the user's certificate or token, which contains the other groups.
+/// For a user, the SubjectAccessReview contains no group except `system:authenticated`. The other
+/// groups are in the user's certificate or token, which kubewarm does not have. So the result does
+/// not include permissions of other groups.
 ///
 /// # Errors
 ///

@@ -43,8 +43,9 @@ impl ServerReachability {
         }
     }
 
-    /// Waits until the API server has answered a request that was sent after `since`. An answer
-    /// that was on its way at `since` shows nothing about the time after it.
+    /// Waits until the API server has answered a request that was sent after `since`. The response
+    /// to an earlier request does not count, because the server can have failed after it executed
+    /// that request.
     pub async fn answered_since(&self, since: Instant) {
         let mut states = self.0.subscribe();
         // The receiver never sees the end of the channel, because `self` holds the sender.
@@ -52,8 +53,9 @@ impl ServerReachability {
     }
 }
 
-/// Whether the response shows that the API server works. A load balancer sends 5xx without an API
-/// server. An API server that starts can reject requests, because it has not read its Roles yet.
+/// Whether the response shows that the API server works. A 5xx does not, because a load balancer
+/// can send it without an API server. A 401, 403 or 429 does not either: an API server that starts
+/// can reject requests until it has read its Roles.
 fn is_answer(status: StatusCode) -> bool {
     let is_rejected = [401, 403, 429].contains(&status.as_u16());
     !is_rejected && !status.is_server_error()

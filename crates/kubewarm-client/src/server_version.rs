@@ -1,4 +1,5 @@
-//! The API server's version. All users of one cache share its requests.
+//! The API server's version. All users of one cache share its requests, so that many clients of
+//! `/version` cost the API server few requests.
 
 use crate::{api_client::ApiClient, expiring_cache::ExpiringCache};
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use kubewarm_api::model::RequestFault;
 use std::{sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 
-/// The last answer of the API server's `/version`. All clones share it.
+/// The last answer of the API server's `/version`. All clones share this answer.
 #[derive(Clone, Debug)]
 pub struct ServerVersionCache {
     client: ApiClient,
@@ -24,8 +25,8 @@ pub struct ServerVersion {
 }
 
 impl ServerVersionCache {
-    /// Creates an empty cache. It requests the version with `client`, and again when the answer is
-    /// older than `ttl`.
+    /// Creates an empty cache. [`get`](Self::get) requests the version with `client` if the cache
+    /// is empty, or if its answer is older than `ttl`.
     pub fn new(client: &Client, ttl: Duration) -> Self {
         Self { client: ApiClient::new(client), answers: ExpiringCache::new(1, ttl) }
     }

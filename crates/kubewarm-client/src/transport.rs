@@ -35,7 +35,7 @@ use tower::{
     BoxError, Service, ServiceBuilder, retry::RetryLayer, service_fn, util::BoxCloneSyncService,
 };
 
-/// Timeout of the TCP connect only. The timeout of the request also covers the TLS handshake.
+/// Timeout of the TCP connect only. The TLS handshake counts against the timeout of the request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle time before the first keepalive probe. After three unanswered probes at intervals of 10 s,
 /// TCP closes the connection: 60 s in total.
@@ -43,10 +43,12 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 /// `TCP_USER_TIMEOUT`: a connection closes if the peer does not acknowledge sent bytes for this
-/// long. TCP sends no keepalive probes while bytes are unacknowledged.
+/// long. Keepalive does not detect such a peer, because TCP sends no probes while bytes are
+/// unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_mins(1);
 /// Time after which an idle connection closes, so that a burst of lists leaves no sockets open for
-/// long. The API server closes idle connections later.
+/// long. The API server closes idle connections later, so kubewarm sends no request on a connection
+/// that the API server is closing.
 const POOL_IDLE: Duration = Duration::from_secs(30);
 /// Largest read buffer of a connection, in bytes. The buffer grows to this size while kubewarm
 /// reads a list, and keeps its size during the watch that follows. Hyper's default, about 400 KiB,
@@ -88,7 +90,7 @@ pub(super) fn plain(mut config: Config) -> kube::Result<Client> {
 
 /// Creates an HTTP service that forwards requests of callers to the API server, with the same TCP
 /// and TLS settings as [`plain`]. The type of `server` has no credentials, so each request has only
-/// the caller's.
+/// the caller's credentials.
 pub(super) fn pipe(server: &AnonymousConfig) -> kube::Result<StreamingService> {
     let config = server.as_config();
     let Some(proxy) = config.proxy_url.clone() else {

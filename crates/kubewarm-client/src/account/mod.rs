@@ -23,9 +23,9 @@ use std::{
 use tokio::time::Instant;
 use tower::{BoxError, ServiceExt as _, service_fn};
 
-/// The URL, CA, TLS name and proxy of an API server, without credentials. The clients of all clones
-/// record together when the server answers, so that an informer can retry after another client has
-/// reached the server.
+/// The URL, CA, TLS name and proxy of an API server, without credentials. All clones share the
+/// record of when the server last answered one of their clients. So an informer can retry as soon
+/// as another client has reached the server.
 #[derive(Clone)]
 pub(super) struct AnonymousConfig {
     config: Config,
@@ -39,8 +39,8 @@ pub struct AccountClients {
     operator: Arc<Client>,
     server: AnonymousConfig,
     buckets: NamespaceBuckets,
-    /// One entry for each ServiceAccount in use. Creating a client removes the entries of dropped
-    /// clients.
+    /// One entry for each ServiceAccount in use. `client_for` removes the entries of dropped
+    /// clients when it adds an entry, so that the map does not grow without limit.
     handed_out: Mutex<BTreeMap<Identity, Weak<Client>>>,
 }
 
@@ -60,8 +60,9 @@ impl AnonymousConfig {
         transport::plain(self.config.clone()).map(|client| self.reachability.observe(client))
     }
 
-    /// Creates an HTTP service that forwards requests to the API server unchanged, with its own
-    /// connection pool.
+    /// Creates an HTTP service that forwards requests to the API server unchanged. The service has
+    /// its own connection pool, so that no forwarded request uses a connection with the operator's
+    /// credentials.
     pub(super) fn pipe(&self) -> kube::Result<transport::StreamingService> {
         let reachability = self.reachability.clone();
         let service = transport::pipe(self)?.map_future(move |responding| {
@@ -145,7 +146,8 @@ impl ClientProvider for AccountClients {
     }
 }
 
-/// Returns a client that sends nothing: each request fails with `fault`.
+/// Returns a client that sends nothing and fails each request with `fault`. `make` returns it if
+/// kubewarm cannot create a real client, because `client_for` returns no errors.
 fn refusing(fault: RequestFault) -> Client {
     let service = service_fn(move |_: Request<Body>| {
         std::future::ready(Err::<Response<Body>, _>(fault.clone()))
@@ -153,7 +155,8 @@ fn refusing(fault: RequestFault) -> Client {
     Client::new(service, "default")
 }
 
-/// Returns a client that replaces the credentials of each request with the token from `keeper`.
+/// Returns a client that replaces the credentials of each request with the ServiceAccount's token
+/// from `keeper`.
 fn acting_as(keeper: TokenCache, anonymous: Client) -> Client {
     let namespace = anonymous.default_namespace().to_owned();
     let keeper = Arc::new(keeper);
@@ -164,7 +167,8 @@ fn acting_as(keeper: TokenCache, anonymous: Client) -> Client {
 }
 
 /// Sends `request`. If the API server responds with 401 to a token that it accepted before, sends
-/// the request once more with a new token.
+/// the request once more with a new token: a token becomes invalid, for instance, when its
+/// ServiceAccount is deleted and created again.
 async fn send(
     keeper: Arc<TokenCache>,
     anonymous: Client,

@@ -159,8 +159,8 @@ async fn failed_token_requests_are_retried_with_growing_pauses() {
         assert_eq!(fault.message(), "ServiceAccount shop/reader does not exist");
         sleep(Duration::from_millis(500)).await;
     }
-    // In ten minutes, the pauses between token requests are 1, 2, 4, 8 and 16 s, then 30 to 38 s
-    // each.
+    // The pauses between token requests are 1, 2, 4, 8 and 16 s, and then 30 to 38 s each. So ten
+    // minutes have time for 19 to 25 token requests.
     assert!((19..=25).contains(&server.count()), "{}", server.count());
     server.refusals.lock().clear();
     sleep(Duration::from_secs(38)).await;

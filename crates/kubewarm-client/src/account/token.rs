@@ -1,4 +1,5 @@
-//! One token of a ServiceAccount: `Debug` does not print it, and its drop overwrites the memory.
+//! One token of a ServiceAccount. To keep the token secret, `Debug` does not print the token, and a
+//! dropped token overwrites its memory with zeros.
 
 use http::HeaderValue;
 use std::{
@@ -9,7 +10,8 @@ use std::{
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-/// Latest time of a token's renewal, as a fraction of its life.
+/// Latest time of a token's renewal, as a fraction of the token's life. The rest of the life is for
+/// further attempts if a token request fails.
 const RENEW_AT: f64 = 0.8;
 /// Largest jitter, as a fraction of the token's life. Jitter makes a renewal earlier, so that
 /// kubewarm does not renew all tokens of the same age at the same time.
@@ -27,8 +29,8 @@ pub(super) struct AccountToken {
 }
 
 impl AccountToken {
-    /// Creates a token that was requested at `asked_at` and lives for `life`. `chance`, from 0 to
-    /// 1, scales the jitter.
+    /// Creates a token that was requested at `asked_at` and lives for `life`. `chance`, a random
+    /// number from 0 to 1, scales the jitter.
     pub(super) fn new(token: &str, life: Duration, asked_at: Instant, chance: f64) -> Self {
         Self {
             header: Zeroizing::new(["Bearer ", token].concat()),
@@ -54,7 +56,8 @@ impl AccountToken {
         now >= self.renew_at
     }
 
-    /// Records that the API server accepted the token. Returns `true` only at the first call.
+    /// Records that the API server accepted the token. Returns `true` only at the first call, so
+    /// that the caller resets its count of failures only once for each token.
     pub(super) fn mark_accepted(&self) -> bool {
         !self.is_accepted.swap(true, Ordering::Relaxed)
     }

@@ -27,7 +27,8 @@ pub(super) struct TokenCache {
 #[derive(Debug, Default)]
 struct TokenCacheState {
     token: Option<Arc<AccountToken>>,
-    /// Failed token requests since the API server last accepted a token.
+    /// Failed token requests since the API server last accepted a token. Each failure doubles the
+    /// wait before the next token request.
     failures: u32,
     /// The fault of the last failed token request, and the time of the next token request.
     failed: Option<(RequestFault, Instant)>,
@@ -83,8 +84,8 @@ impl TokenCache {
         }
     }
 
-    /// Records that the API server accepted `token`. The first acceptance resets the number of
-    /// failures. After the next failed token request, the wait is 1 s again.
+    /// Records that the API server accepted `token`. The first acceptance of a token resets the
+    /// number of failures, so that the wait after the next failed token request is 1 s again.
     pub(super) fn record_accepted(&self, token: &AccountToken) {
         if token.mark_accepted() {
             self.state.lock().failures = 0;

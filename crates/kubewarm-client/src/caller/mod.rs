@@ -19,9 +19,9 @@ const ANONYMOUS: &str = "system:anonymous";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// The bearer token of a caller. SelfSubjectReviews and SelfSubjectAccessReviews with this token
-/// contain no `Impersonate-*` headers. The permission to send such a review as another user is not
-/// the permission to read as this user.
+/// The bearer token of a caller. kubewarm sends reviews with this token without the caller's
+/// `Impersonate-*` headers. RBAC can permit to impersonate a user for reviews only, so a review
+/// with these headers would not authorize a read as this user.
 pub struct BearerCredentials {
     /// The bearer token, without the prefix `Bearer`. `Debug` does not print the token.
     pub token: Zeroizing<String>,
@@ -43,10 +43,10 @@ pub struct CallerInfo {
 
 impl CallerInfo {
     /// Adds the group `system:authenticated`, unless the user already has this group or
-    /// `system:unauthenticated`. kubewarm does this for users of client certificates, which usually
-    /// lack this group.
+    /// `system:unauthenticated`.
     ///
-    /// The API server also adds the group to each authenticated user.
+    /// The API server does the same for each authenticated user. kubewarm calls this method for
+    /// users of client certificates, which usually do not contain this group.
     pub fn with_authenticated_group(mut self) -> Self {
         let is_either = |group: &String| [AUTHENTICATED, UNAUTHENTICATED].contains(&&**group);
         if !self.groups.iter().any(is_either) {
@@ -275,9 +275,9 @@ fn known(user: UserInfo) -> AuthenticationResult {
 /// # Errors
 ///
 /// [`FaultReason::ServerError`] if an authorizer of the API server failed and no other authorizer
-/// allowed the action. The API server itself then responds with 500 instead of 403. This also
-/// applies to a failed webhook with `failurePolicy: Deny`, for which the access review contains a
-/// denial.
+/// allowed the action. The API server itself then responds with 500 instead of 403, because no
+/// authorizer has decided. This also applies to a failed webhook with `failurePolicy: Deny`,
+/// although the access review then contains a denial.
 fn verdict(status: SubjectAccessReviewStatus) -> Result<AuthorizationResult, RequestFault> {
     if crate::review::is_granted(&status) {
         return Ok(AuthorizationResult::Allowed);

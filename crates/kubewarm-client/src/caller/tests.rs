@@ -170,14 +170,15 @@ async fn an_action_is_denied_unless_it_is_allowed_and_not_denied() {
 #[tokio::test]
 async fn a_failed_authorizer_denies_nothing_and_permits_nothing() {
     let user = known(&json!({"username": "jane"}));
-    // A webhook with `failurePolicy: NoOpinion`, and one with `Deny`.
+    // `denied` is `false` for a failed webhook with `failurePolicy: NoOpinion`, and `true` with
+    // `Deny`.
     for denied in [false, true] {
         let error = "webhook timeout";
         let failed = status(&json!({"allowed": false, "denied": denied, "evaluationError": error}));
         let (result, _) = decided(&[user.clone(), failed], operator, &presented()).await;
         assert_eq!(result.unwrap_err().reason(), FaultReason::ServerError);
     }
-    // Another authorizer permitted the action.
+    // Another authorizer permitted the action, so the failed webhook does not matter.
     let allowed = status(&json!({"allowed": true, "evaluationError": "webhook timeout"}));
     let (result, _) = decided(&[user, allowed], operator, &presented()).await;
     assert_eq!(result, Ok(Some(AuthorizationResult::Allowed)));

@@ -148,9 +148,9 @@ impl ApiServerConnection {
     }
 
     /// Creates a connection from the current context of `kubeconfig`, which exists in memory only.
-    /// `kubewarm get` uses such a connection to the operator's HTTP server. With `streams`, the
-    /// clients of [`Self::client`] and [`Self::informer_client`] connect through these streams,
-    /// without a proxy.
+    /// `kubewarm get` connects to the operator's HTTP server in this way. If `streams` is given,
+    /// the clients of [`Self::client`] and [`Self::informer_client`] connect through these streams
+    /// instead of TCP, and use no proxy.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl ApiServerConnection {
             let (origin, server) = (source.to_string(), config.cluster_url);
             return Err(ConnectError::Insecure { origin, server });
         }
-        // If the kubeconfig has a `proxy-url`, kubewarm ignores the proxy variables of the
+        // As for kubectl, a `proxy-url` in the kubeconfig overrides all proxy variables of the
         // environment, `NO_PROXY` included.
         if config.proxy_url.is_none() {
             config.proxy_url = proxy::of_environment(&config.cluster_url)?;

@@ -69,8 +69,9 @@ impl RawGroupList {
 
 impl RawVersion {
     fn checked(self, group: &str) -> Option<ServedVersion> {
-        // The name `x` stands for any resource, so this line checks only the group and the version.
-        // A version without resources is also valid.
+        // `GroupResource` and `Resource` check group, version and resource together. The valid
+        // resource name `x` limits the check to group and version, because a version without
+        // resources is valid too.
         let any = GroupResource::new(group, "x").ok()?;
         Resource::new(any, &self.version).ok()?;
         let is_stale = self.freshness.as_deref() == Some("Stale");

@@ -27,15 +27,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Polling period while the API server serves all kinds that profiles name. The API server answers
-/// a poll with 304 if the document has not changed.
+/// Polling period while the API server serves all kinds that profiles name. A poll is cheap: if the
+/// document has not changed, the API server answers with 304.
 const PERIOD: Duration = Duration::from_secs(30);
 /// Polling period while the API server does not serve a kind that a profile names, so that kubewarm
 /// finds a new CRD within 5 s.
 const HURRIED_PERIOD: Duration = Duration::from_secs(5);
 /// Minimum time between two polls, also if a caller of `refresh` requests a poll.
 const MIN_PERIOD: Duration = Duration::from_secs(1);
-/// Longest `Retry-After` that discovery honours. A longer value counts as 2 minutes.
+/// Longest `Retry-After` that discovery honours, so that no response delays the next poll for
+/// longer. A longer value counts as 2 minutes.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
 
 /// Polls the discovery documents of one API server. All clones share one snapshot of the served
@@ -129,9 +130,10 @@ impl Discovery {
 
     /// Reads the documents of `/api` and `/apis` into a snapshot.
     ///
-    /// An API server that starts lists the kinds of CRDs and aggregated APIs only when it is ready,
-    /// so a document from before that moment would stop their informers. If a resource of `known`
-    /// is missing, this function reads the documents again after a check of `/readyz`.
+    /// While an API server starts, its documents lack the kinds of CRDs and aggregated APIs, and
+    /// kubewarm would stop the informers of these kinds. So if a resource of `known` is missing,
+    /// this function requests `/readyz`. If the API server is not ready, the function fails.
+    /// Otherwise it reads the documents again, and accepts that the resource is missing.
     async fn read(
         &self,
         core: &mut DiscoveryPage,
@@ -141,7 +143,8 @@ impl Discovery {
         let client = &self.0.client;
         let mut is_checked = false;
         loop {
-            // A snapshot needs both documents, so it fails if one of the requests fails.
+            // A snapshot needs both documents, so this function fails if one of the two requests
+            // fails.
             let read = tokio::join!(core.read(client, "/api"), apis.read(client, "/apis"));
             read.0.and(read.1)?;
             let served = ServedResources::new(&core.groups, &apis.groups, known);
@@ -149,8 +152,8 @@ impl Discovery {
                 return Ok(served);
             }
             let readiness = ApiClient::new(client).get("/readyz").send().await?;
-            // Other statuses, such as 403 in a cluster that hides the endpoint, do not say that the
-            // API server is not ready.
+            // Only a 5xx shows that the API server is not ready. Another status, such as 403, can
+            // mean that the cluster hides `/readyz`.
             if readiness.status.is_server_error() {
                 return Err(readiness.fault());
             }

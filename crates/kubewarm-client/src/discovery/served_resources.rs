@@ -9,7 +9,7 @@ const SUGGESTIONS: usize = 3;
 /// A group and its versions. The API server's preferred version is the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServedGroup {
-    /// Empty for the core group.
+    /// The name of the group; empty for the core group.
     pub(super) name: Arc<str>,
     pub(super) versions: Arc<Vec<ServedVersion>>,
 }
@@ -20,15 +20,15 @@ pub(super) struct ServedVersion {
     /// Whether the API server could not reach the aggregated server of the group. In this case,
     /// `resources` can be outdated.
     pub(super) is_stale: bool,
-    /// Without subresources.
+    /// The version's resources, without subresources, because a profile cannot name a subresource.
     pub(super) resources: Vec<ResourceInfo>,
 }
 
 /// An immutable snapshot of the resources that the API server serves.
 ///
-/// Groups, versions and resources have the API server's order, because the order has a meaning for
-/// clients. Lookups are linear, because the lists are short: a discovery document has a size limit
-/// of 32 MiB.
+/// Groups, versions and resources have the API server's order, because clients take the first
+/// version of a group as the preferred one. Lookups are linear, because the lists are short: a
+/// discovery document has a size limit of 32 MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedResources {
     groups: Vec<ServedGroup>,
@@ -41,8 +41,9 @@ impl ServedVersion {
 }
 
 impl ServedResources {
-    /// Joins the documents of `/api` and `/apis`. An API version that is stale and has no resources
-    /// gets its resources from `previous`.
+    /// Joins the documents of `/api` and `/apis`. While the API server cannot reach an aggregated
+    /// API server, the document marks its versions as stale and can omit their resources. Such a
+    /// version gets its resources from `previous`, so that kubewarm does not stop their informers.
     pub(super) fn new(
         core: &[ServedGroup],
         groups: &[ServedGroup],

@@ -18,7 +18,8 @@ struct FakeDiscoveryServer(Arc<Mutex<FakeDiscoveryState>>);
 #[derive(Default)]
 struct FakeDiscoveryState {
     bodies: BTreeMap<String, (u16, String)>,
-    /// The response for `/apis` after a request for `/readyz`.
+    /// The response for `/apis` after a request for `/readyz`. Before this request, `/apis` has the
+    /// response in `bodies`.
     whole: Option<(u16, String)>,
     paths: Vec<String>,
     not_modified: usize,

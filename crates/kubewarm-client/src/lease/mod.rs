@@ -39,7 +39,8 @@ const RETRY: Duration = Duration::from_secs(2);
 /// because the first answer of the API server also ends the backoff of waiting informers.
 const UNREACHABLE_RETRY: Duration = Duration::from_millis(500);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest `Retry-After` that a follower honours. A longer value counts as 1 minute.
+/// Longest `Retry-After` that a follower honours, so that no response delays a new leader for
+/// longer. A longer value counts as 1 minute.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// Time limit of one HTTP request. An attempt to renew the lease (5 s) and its release (2 s) have
 /// shorter limits, which end a request earlier.
@@ -80,7 +81,8 @@ pub struct LeaderElector {
     /// the next attempt reads the lease.
     ours: Option<Lease>,
     /// Whether this process might hold the lease, so that it must release the lease at its end.
-    /// True if it has sent a write, and no later response contained another holder.
+    /// True if this process has sent a write and has not read another holder since then: the API
+    /// server can have executed a write without a response.
     can_hold: bool,
 }
 
@@ -147,8 +149,8 @@ impl LeaderElector {
     }
 
     async fn attempt_in_time(&mut self) -> Result<LeaseState, RequestFault> {
-        // The time limit of an attempt to renew the lease is half of the renew deadline. So one
-        // lost response leaves time for a second attempt.
+        // An attempt has half of the renew deadline, so that the leader can repeat an attempt whose
+        // response was lost.
         let half = RENEW_DEADLINE / 2;
         let budget = self.remaining().map_or(half, |remaining| remaining.min(half));
         let late = || {
@@ -204,8 +206,9 @@ impl LeaderElector {
         attempted: Result<LeaseState, RequestFault>,
     ) -> Option<RequestFault> {
         match attempted {
-            // The process was suspended during the request, and the leadership has already ended.
-            // Only the next attempt can decide whether this process leads.
+            // The process was suspended during the request, and the leadership that the request
+            // would have extended has already ended. Only the next attempt can decide whether this
+            // process leads.
             Ok(LeaseState::Leader { until }) if until <= Instant::now() => None,
             Ok(state) => {
                 self.enter(state);
@@ -343,7 +346,8 @@ impl LeaderElector {
         let response = bounded(self.client.put(self.path(), body)).send().await?;
         match response.status {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Ok(None),
-            // Another client has created the lease, so the API server requires a resource version.
+            // Another client has created the lease in the meantime, so the API server requires a
+            // resource version in the `PUT`.
             StatusCode::UNPROCESSABLE_ENTITY if is_new => Ok(None),
             _ => response.json().map(Some),
         }

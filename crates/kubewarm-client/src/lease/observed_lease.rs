@@ -12,8 +12,8 @@ use tokio::time::Instant;
 /// Lease duration, in seconds. A follower acquires the lease this long after it saw the last
 /// renewal.
 const LEASE_SECONDS: i32 = 15;
-/// Upper limit for the duration of a lease that another process wrote. A longer duration counts as
-/// one hour.
+/// Upper limit for the duration of a lease that another process wrote, so that a wrong duration
+/// does not exclude all other candidates for longer. A longer duration counts as one hour.
 const MAX_DURATION: Duration = Duration::from_hours(1);
 
 /// The `spec` of a lease as last read, with the time at which this process first saw this `spec`.
@@ -28,7 +28,7 @@ pub(super) struct ObservedLease {
 
 impl ObservedLease {
     /// Records that this process saw `lease` at `now`. If its `spec` equals the `spec` in `last`,
-    /// returns `last`, which contains the earlier time.
+    /// the holder has not renewed the lease, and the function returns `last` with the earlier time.
     pub(super) fn observe(last: Option<Self>, lease: &Lease, now: Instant) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         match last {
@@ -51,8 +51,8 @@ impl ObservedLease {
     /// Returns `lease` with the changes by which `identity` renews or acquires it. Returns `None`
     /// if another process holds the lease.
     ///
-    /// `now` decides whether the lease has expired. `clock`, the wall-clock time, is only for
-    /// people who read the lease.
+    /// `now` decides whether the lease has expired. `clock`, the wall-clock time, appears in the
+    /// lease only for people who read it, because clocks of other machines can differ.
     pub(super) fn claim(
         &self,
         lease: Lease,
@@ -103,7 +103,8 @@ pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> 
     let renewed = after(spec.renew_time.as_ref(), clock);
     let spec = LeaseSpec {
         holder_identity: Some(String::new()),
-        // client-go also writes 1 s into a lease that it releases.
+        // The API server accepts only a positive duration. client-go also writes 1 s into a lease
+        // that it releases.
         lease_duration_seconds: Some(1),
         renew_time: Some(renewed),
         ..spec
@@ -117,8 +118,9 @@ pub(super) fn released_lease(lease: Lease, identity: &str, clock: Timestamp) -> 
 /// Each renewal must change the lease, because a follower detects a renewal by the change.
 fn after(last: Option<&MicroTime>, clock: Timestamp) -> MicroTime {
     let next = last.and_then(|last| last.0.checked_add(SignedDuration::from_micros(1)).ok());
-    // If `last` is 24 h or more ahead of the wall clock, the renewal contains the wall-clock time.
-    // The wall-clock time differs from `last`, so this renewal also changes the lease.
+    // A `last` that is 24 h or more ahead of the wall clock is wrong, so the renewal contains the
+    // wall-clock time instead. The wall-clock time differs from `last`, so this renewal also
+    // changes the lease.
     match next {
         Some(next)
             if next > clock && next.duration_since(clock) < SignedDuration::from_hours(24) =>
