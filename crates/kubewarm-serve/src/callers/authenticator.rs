@@ -19,8 +19,9 @@ use tokio::{runtime::Handle, time::Instant};
 /// How long kubewarm caches the result of a TokenReview or access review, positive or negative. So
 /// a permission that you grant or revoke takes effect within this time.
 pub(super) const TTL: Duration = Duration::from_secs(10);
-/// The maximum age of the TokenReview of an open watch. The API server itself never authenticates
-/// an open watch again. The kubelet, which reviews tokens too, caches a TokenReview for 2 minutes.
+/// The maximum age of the TokenReview of an open watch. kubewarm then sends another TokenReview, so
+/// that a revoked token ends the watch. The API server itself never authenticates an open watch
+/// again, so a longer time than for requests is sufficient.
 const MAX_AUTHENTICATION_AGE: Duration = Duration::from_mins(10);
 pub(super) struct Authenticator {
     reviews: Arc<dyn ReviewClient>,
@@ -50,13 +51,13 @@ pub struct AuthenticatedCaller {
 impl AuthenticatedCaller {
     /// The time at which kubewarm authenticates the caller of an open watch again. For a token,
     /// this is a random time from 8 to 10 minutes after the TokenReview, or the token's expiry if
-    /// that is earlier. A client certificate is always due, because kubewarm verifies it without
-    /// the API server.
+    /// that is earlier. For a client certificate, the time is in the past, so each review of the
+    /// watch verifies the certificate, which needs no request to the API server.
     pub(crate) fn reauthentication_due(&self, now: Timestamp) -> Instant {
         let Some(credentials) = &self.credentials else { return self.authenticated_at };
         let age = MAX_AUTHENTICATION_AGE.mul_f64(fastrand::f64().mul_add(0.2, 0.8));
         let due = self.authenticated_at + age;
-        // `checked_add` fails for an expiry in centuries.
+        // `checked_add` fails for an expiry in centuries, which counts as no expiry.
         let expiry = time_to_expiry(&credentials.token, now)
             .and_then(|left| Instant::now().checked_add(left));
         expiry.map_or(due, |expiry| expiry.min(due))
@@ -73,13 +74,14 @@ impl Authenticator {
         queue: ReviewQueue<IpAddr>,
         connections: usize,
     ) -> Self {
-        // One connection usually carries one token.
+        // One connection usually carries one token, so one result for each connection is enough.
         let users = ExpiringCache::new(connections as u64, TTL);
         Self { reviews, key, runtime, users, queue, failed: Arc::default() }
     }
 
-    /// Creates the part that identifies the senders of forwarded writes. It shares with `self` the
-    /// results of TokenReviews, and the limit on invalid tokens.
+    /// Creates the part that identifies the senders of forwarded writes. Both parts share the
+    /// results of TokenReviews and the limit on invalid tokens, so that a client cannot use each
+    /// limit separately.
     pub(super) fn new_forwarded_tokens(&self, queue: ReviewQueue<IpAddr>) -> ForwardedTokens {
         let (key, users) = (Arc::clone(&self.key), self.users.clone());
         ForwardedTokens::new(key, users, Arc::clone(&self.failed), queue)
@@ -157,7 +159,8 @@ impl Authenticator {
         }
         *by = DecisionSource::ApiServer;
         // Several clients can share an address, and the limit on invalid tokens applies per
-        // address. So the limit does not apply to a token that the API server accepted before.
+        // address. So the limit does not apply to a token that the API server accepted before:
+        // other clients must not block its owner.
         let last = self.users.get_stale(&key);
         let was_accepted = known.is_some()
             || last.is_some_and(|entry| matches!(entry.value, AuthenticationResult::Known(_)));

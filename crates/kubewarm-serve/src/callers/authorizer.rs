@@ -15,8 +15,9 @@ use std::sync::Arc;
 use tokio::{runtime::Handle, time::Instant};
 
 /// The maximum number of cached access reviews for each permitted connection, about 300 bytes each.
-/// A client that caches three resources needs six: a list and a watch of each. With the default
-/// limit on connections, this is the size of the API server's own cache for webhook authorizers.
+/// A client that caches three resources needs six: a list and a watch of each. With the default of
+/// 1,024 connections, the cache has 8,192 entries, as the API server's own cache for webhook
+/// authorizers.
 const CACHED_PER_CONNECTION: usize = 8;
 
 /// Which access reviews kubewarm sends for a request.
@@ -25,10 +26,10 @@ pub enum AuthorizationMode {
     /// One access review with everything that the API server's own authorizers see.
     #[default]
     Reviews,
-    /// First an access review without the user's `extra`, the object's name and the selectors.
-    /// Requests of all pods of a ServiceAccount share it. Only if it is denied, an access review
-    /// with everything follows. This is right only if no authorizer of the API server decides by
-    /// what is left out.
+    /// First an access review without the user's `extra`, the object's name and the selectors,
+    /// which requests of all pods of a ServiceAccount share. If this access review is denied, a
+    /// complete one follows, because a rule can permit single names. This mode is right only if no
+    /// authorizer of the API server decides by an omitted value.
     SharedReviews,
 }
 
@@ -71,14 +72,17 @@ impl Authorizer {
     ) -> Result<Instant, CallerRejection> {
         let mut exact = caller.user.review(access);
         if self.reviews.sends_callers_token() {
-            // A review with the caller's own token has no `extra`, so it is shared already.
+            // A SelfSubjectAccessReview with the caller's own token never contains `extra`. Without
+            // this line, the shared review could differ only in `extra`, and kubewarm would send
+            // the same review twice.
             exact.extra = None;
         }
         if self.mode == AuthorizationMode::SharedReviews {
             let shared = shared_review(&exact);
             if shared != exact {
                 match self.review(caller, shared, by).await {
-                    // An RBAC rule can permit single names.
+                    // The denial of the shared review is not final, because an RBAC rule can permit
+                    // single names. So the complete review below decides.
                     Err(CallerRejection::Forbidden { .. }) => {}
                     decided => return decided,
                 }
@@ -123,7 +127,7 @@ impl Authorizer {
 }
 
 /// The review of the same access without the user's `extra`, the object's name and the selectors.
-/// In an access review, an absent name means all names.
+/// An absent name means all names, so this review never covers fewer objects than `exact`.
 pub(super) fn shared_review(exact: &SubjectAccessReviewSpec) -> SubjectAccessReviewSpec {
     let resource_attributes = exact.resource_attributes.clone().map(|attributes| {
         let (name, field_selector, label_selector) = (None, None, None);

@@ -40,7 +40,8 @@ impl DigestKey {
     }
 
     /// The cache key of an access review. The key includes the caller's credentials if kubewarm
-    /// sends these credentials with the access review.
+    /// sends these credentials with the access review, because the result can then differ for each
+    /// token.
     pub(super) fn of_access(
         &self,
         presented: Option<&BearerCredentials>,

@@ -15,7 +15,7 @@ pub struct CallerCredentials {
     pub(super) token: Option<Arc<BearerCredentials>>,
     pub(super) chain: Option<Arc<ClientCertChain>>,
     /// Whether the request has `Impersonate-*` headers. Their values do not matter, because
-    /// kubewarm answers no such request.
+    /// kubewarm answers no such request from a store.
     pub(super) is_impersonating: bool,
 }
 
@@ -95,8 +95,9 @@ impl CallerCredentials {
     }
 }
 
-/// Whether a header with this lower-case name makes the API server act as another user. The API
-/// server ignores unknown `Impersonate-*` headers, but a later API server can know more of them.
+/// Whether a header with this lower-case name can make the API server act as another user. This
+/// applies to each `Impersonate-*` header, because a later API server can evaluate headers that
+/// today's API server ignores.
 pub(crate) fn is_impersonation_header(name: &str) -> bool {
     name.starts_with("impersonate-")
 }

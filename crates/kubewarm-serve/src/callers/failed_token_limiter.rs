@@ -15,8 +15,9 @@ const BURST: u32 = 10;
 /// tokens.
 const FEW_LEFT: u32 = BURST / 2;
 
-/// Counts how many invalid tokens each address can still send. Memory use grows with the number of
-/// TokenReviews that fail within a second.
+/// Counts how many invalid tokens each address can still send. The limiter removes the entries of
+/// addresses without recent invalid tokens. So memory use grows only with the number of
+/// TokenReviews that fail within about a second.
 #[derive(Debug)]
 pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,

@@ -107,7 +107,7 @@ impl ReviewClient for FakeReviews {
                 | ReviewAnswer::Denied(name)
                 | ReviewAnswer::ByName(name, _) => {
                     // Each token has its own `credential-id`, like bound tokens of a
-                    // ServiceAccount.
+                    // ServiceAccount, so `extra` differs although the user is the same.
                     let extra = [(CREDENTIAL.to_owned(), vec![presented.token.to_string()])].into();
                     let user = CallerInfo { name: name.to_owned(), extra, ..CallerInfo::default() };
                     Ok(AuthenticationResult::Known(Arc::new(user)))

@@ -14,30 +14,32 @@ use kubewarm_client::{AuthenticationResult, CallerInfo, ExpiringCache, KeyedPerm
 use std::{net::IpAddr, sync::Arc};
 use tokio::time::Instant;
 
-/// The maximum number of cached verdicts, one for each token, about 300 bytes each.
+/// The maximum number of cached verdicts, one for each token, about 300 bytes each. A token whose
+/// verdict was dropped counts as unverified again.
 const MAX_VERDICTS: u64 = 1_024;
 
-/// The results of TokenReviews. kubewarm uses an old result only to count a forwarded write in its
-/// limits.
+/// The results of TokenReviews. A result older than [`TTL`] decides only how a forwarded write
+/// counts in the limits, because a read from a store needs a newer result.
 pub(super) type ReviewedTokens = ExpiringCache<CallerDigest, AuthenticationResult, CallerRejection>;
 
-/// Whether the API server accepted the token of the last forwarded write with this token. kubewarm
-/// records this only for a token that no TokenReview has accepted.
+/// The API server's decision about a token, from its response to the last forwarded write with this
+/// token. kubewarm records a decision only for a token that no TokenReview has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenVerdict {
     Accepted,
     Refused,
 }
 
-/// Who sends a forwarded write, before the API server has authenticated it.
+/// What kubewarm knows about the token of a forwarded write before the API server has authenticated
+/// the write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TokenStanding {
-    /// The user of the token's last TokenReview. It can be older than [`TTL`], because kubewarm
-    /// uses the user of a forwarded write only in its limits.
+    /// The user of the token's last TokenReview. The TokenReview can be older than [`TTL`], because
+    /// kubewarm uses the user of a forwarded write only in its limits.
     Reviewed(Arc<CallerInfo>),
     /// The API server accepted a forwarded write with the token.
     Accepted,
-    /// The API server refused the token within [`TTL`].
+    /// The API server rejected the token less than 10 s ago ([`TTL`]).
     Refused,
     Unverified,
 }
@@ -64,8 +66,9 @@ pub struct ForwardedCaller {
     peer: IpAddr,
     /// Whether a TokenReview or the API server accepted the token before the request.
     is_verified: bool,
-    /// The permit of a request with an unverified token. It is dropped when the API server answers,
-    /// or when the answer takes so long that the token is probably valid.
+    /// The permit of a request with an unverified token. kubewarm drops the permit when the API
+    /// server answers. kubewarm also drops the permit if the answer takes so long that the token is
+    /// probably valid.
     permit: Option<UnverifiedPermit>,
 }
 
@@ -91,8 +94,9 @@ impl ForwardedTokens {
     ///
     /// # Errors
     ///
-    /// - [`CallerRejection::Unauthorized`] if the API server refused the token within the last 10 s
-    /// - [`CallerRejection::Limited`] if `peer` has sent too many refused tokens or too many
+    /// - [`CallerRejection::Unauthorized`] if the API server rejected the token within the last 10
+    ///   s
+    /// - [`CallerRejection::Limited`] if `peer` has sent too many rejected tokens or too many
     ///   unverified tokens
     pub(super) async fn identify(
         &self,
@@ -155,9 +159,9 @@ impl ForwardedTokens {
     /// Records the status of the API server's own response to a request of `caller`.
     ///
     /// After 401, kubewarm forgets the cached TokenReview and verdict of the token, so the next
-    /// read from a store needs a new TokenReview. kubewarm refuses further writes with the token
-    /// only if nothing accepted it before, because a server behind the API server can answer 401
-    /// too.
+    /// read from a store needs a new TokenReview. kubewarm rejects further writes with the token
+    /// only if neither a TokenReview nor the API server accepted the token before. Otherwise the
+    /// 401 can come from a server behind the API server.
     pub(super) fn record_response(&self, caller: &mut ForwardedCaller, status: StatusCode) {
         caller.release_permit();
         let now = Instant::now();

@@ -8,11 +8,13 @@ use std::{num::NonZeroUsize, thread, time::Duration};
 /// How long a request waits for its turn. The API server's priority levels let a request wait for
 /// the same time: a quarter of its default request timeout.
 const MAX_WAIT: Duration = Duration::from_secs(15);
-/// How long a TokenReview or access review waits for its turn. A result is cached for 10 s from the
-/// beginning of this wait, so it must still be fresh when it arrives.
+/// How long a TokenReview or access review waits for its turn. kubewarm caches a result for 10 s
+/// from the beginning of this wait, so after a longer wait, the result would often be stale when it
+/// arrives.
 pub(super) const MAX_REVIEW_WAIT: Duration = Duration::from_secs(8);
-/// The time limit of [`CallerGate::admit`]. A connection stays open for this time while its first
-/// request waits for its reviews.
+/// The time limit of [`CallerGate::admit`]. If the first request of a connection waits for its
+/// reviews, the connection stays open for this additional time, so that the client receives a
+/// response.
 ///
 /// [`CallerGate::admit`]: super::CallerGate::admit
 pub(crate) const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,16 +55,16 @@ pub struct ListenerLimits {
     /// these reviews.
     pub access_reviews: usize,
     /// How long a request waits for its turn before kubewarm rejects it. A TokenReview or access
-    /// review waits for at most 8 s of this time. As many of each can wait as clients can have
-    /// connections.
+    /// review waits for at most 8 s of this time. The number of waiting TokenReviews is at most the
+    /// limit on connections, and so is the number of waiting access reviews.
     pub max_wait: Duration,
     /// The maximum number of concurrent requests that kubewarm forwards to the API server,
     /// including watches and upgraded connections (such as `exec`). One user can have `user_quota`
     /// percent of these requests. Each forwarded request uses a connection to the API server and
     /// about 100 KiB of memory.
     pub forwarded: usize,
-    /// The maximum number of large responses that kubewarm encodes at once. Each of these encodings
-    /// occupies a processor. One user can have a quarter of these encodings.
+    /// The maximum number of large responses that kubewarm encodes at once, because each of these
+    /// encodings occupies a processor. One user can have a quarter of these encodings.
     pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,

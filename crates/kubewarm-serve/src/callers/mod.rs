@@ -7,8 +7,8 @@
 //!
 //! Each request needs an authenticated caller and then an access review. kubewarm caches
 //! TokenReviews and access reviews separately. By default, a cached access review answers only
-//! equal requests of the same user; [`AuthorizationMode`] has the alternative. Every user needs an
-//! access review, even a member of `system:masters`.
+//! equal requests of the same user; [`AuthorizationMode`] has the alternative. Even a member of
+//! `system:masters` needs an access review, because kubewarm itself decides nothing.
 //!
 //! A forwarded write needs no TokenReview and no access review, because the API server itself
 //! authenticates and authorizes the write.
@@ -235,8 +235,8 @@ impl CallerGate {
     /// # Errors
     ///
     /// [`CallerRejection`] if the caller is rejected, the API server returns no decision, or the
-    /// request does not get its turn in time. All users together, or one user, can have too many
-    /// watches.
+    /// request does not get its turn in time. [`CallerRejection::Limited`] if the request opens a
+    /// watch, and all users together or this user have too many watches.
     ///
     /// # Cost
     ///
@@ -270,8 +270,8 @@ impl CallerGate {
         by: &mut DecisionSource,
     ) -> Result<AdmittedRequest, CallerRejection> {
         let caller = self.authenticator.authenticate(credentials, peer, None, by).await?;
-        // A client repeats a watch that kubewarm refuses, so a refusal must cost the API server
-        // no access review.
+        // Clients repeat a watch that kubewarm rejects. So the limits on watches come before the
+        // access review: a rejected watch must cost the API server no access review.
         let watch = match kind {
             RequestKind::Read => None,
             RequestKind::Watch => Some(self.acquire_watch(&caller)?),
@@ -281,8 +281,9 @@ impl CallerGate {
         Ok(AdmittedRequest { caller, permit, watch, authorized_at })
     }
 
-    /// Authenticates the caller of an open watch again. `known` is the result of the authentication
-    /// before. The call does not count against the limits on requests and on invalid tokens.
+    /// Authenticates the caller of an open watch again. `known` is the result of the previous
+    /// authentication. The call does not count against the limits on requests and on invalid
+    /// tokens, because the token was valid when the watch began.
     ///
     /// # Errors
     ///
@@ -363,7 +364,8 @@ impl CallerGate {
 
     /// Counts a connection against the limit on the connections of `user` until the returned permit
     /// is dropped. Call this for the first request of the connection that kubewarm does not reject.
-    /// `None` if the user has reached this limit.
+    /// `None` if the user has reached this limit; the connection then still counts against the
+    /// limit of its address.
     pub fn acquire_connection(&self, user: CallerDigest) -> Option<KeyedPermit> {
         self.connections.try_acquire(&user)
     }
@@ -391,8 +393,9 @@ impl CallerGate {
         })
     }
 
-    /// Counts a request that kubewarm refuses only for now. Returns after how many seconds the
-    /// client should retry: from 1 to 30, more if kubewarm has refused many requests recently.
+    /// Counts a request that kubewarm rejects only for now, because of a limit or a failed review.
+    /// Returns after how many seconds the client should retry: from 1 to 30, more if kubewarm has
+    /// rejected many requests recently.
     pub fn record_refusal(&self) -> u64 {
         self.retry_pace.record_refusal(Instant::now())
     }
@@ -433,7 +436,8 @@ impl CallerGate {
 
 impl UserPermits {
     /// Waits for `count` permits of the semaphore. If one user can have fewer than `count` permits,
-    /// waits for that smaller number. Never returns `None`.
+    /// waits for all permits that the user can have. Never returns `None`, because the semaphore is
+    /// never closed.
     pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
         self.permits.acquire_many(&self.user, count).await
     }

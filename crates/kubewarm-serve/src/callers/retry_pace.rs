@@ -1,18 +1,20 @@
-//! Spreads the retries of refused requests over time.
+//! Spreads the retries of rejected requests over time, so that not all rejected clients retry at
+//! once.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many retries a second kubewarm asks for. Far fewer than kubewarm can refuse, so that retries
-/// leave room for other requests.
+/// The number of retries a second for which kubewarm chooses the delays. kubewarm can reject far
+/// more requests a second, so retries leave capacity for other requests.
 const RETRIES_PER_SECOND: u32 = 50;
 /// The maximum delay in seconds, as long as the longest pause of client-go's informers.
 const MAX_DELAY: u32 = 30;
-/// The time over which refusals are counted. A refused client has retried or given up by then.
+/// The time over which rejections are counted. A rejected client has retried or given up after this
+/// time.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Counts refusals, and chooses the delay after which a refused client retries.
+/// Counts rejections, and chooses the delay after which a rejected client should retry.
 #[derive(Debug)]
 pub(super) struct RetryPace(Mutex<RefusalWindow>);
 
@@ -20,7 +22,8 @@ pub(super) struct RetryPace(Mutex<RefusalWindow>);
 struct RefusalWindow {
     started_at: Instant,
     refusals: u32,
-    /// The refusals of the window before this one.
+    /// The rejections of the window before this one, so that the delays do not drop at the start of
+    /// each window.
     earlier: u32,
 }
 
@@ -29,8 +32,8 @@ impl RetryPace {
         Self(Mutex::new(RefusalWindow { started_at: now, refusals: 0, earlier: 0 }))
     }
 
-    /// Counts a refusal at `now`. Returns after how many seconds the client should retry: a random
-    /// number, which grows with the number of recent refusals.
+    /// Counts a rejection at `now`. Returns after how many seconds the client should retry: a
+    /// random number, which grows with the number of recent rejections.
     pub(super) fn record_refusal(&self, now: Instant) -> u64 {
         let mut window = self.0.lock();
         let age = now.saturating_duration_since(window.started_at);

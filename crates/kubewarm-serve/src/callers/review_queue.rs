@@ -12,8 +12,8 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The time limit of one TokenReview or access review. A metrics scrape needs one of each, and has
-/// a timeout of 10 s.
+/// The time limit of one TokenReview or access review. A metrics scrape needs one of each, so both
+/// must fit into the scrape's timeout of 10 s.
 pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limits the reviews of one kind: TokenReviews or access reviews. An access review counts for its
@@ -21,7 +21,8 @@ pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Clones share the limits.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewQueue<K> {
-    /// Where reviews wait for their turn. A slot covers a review that kubewarm has sent.
+    /// The queue in which reviews wait for a slot. A review occupies its slot from the time at
+    /// which kubewarm sends the review until the result arrives.
     pub(super) line: WaitingLine<K>,
     /// What callers read from the listener, such as `objects` or `metrics`. Log messages contain
     /// this text.

@@ -4,8 +4,8 @@ use super::{CallerRejection, limits::ReadLimit};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, SemaphoreUsage};
 use std::{hash::Hash, time::Duration};
 
-/// Limits how many operations run at once, and how many callers wait for that, in total and for
-/// each key (a user or a client address). Clones share the limits.
+/// Limits how many operations run at once, and how many callers wait for their turn, in total and
+/// for each key (a user or a client address). Clones share the limits.
 #[derive(Clone, Debug)]
 pub(super) struct WaitingLine<K> {
     slots: KeyedSemaphore<K>,
@@ -62,7 +62,8 @@ impl<K: Copy + Eq + Hash> WaitingLine<K> {
         if let Some(slot) = self.slots.acquire_within(&key, self.max_wait).await {
             return Ok(slot);
         }
-        // The last attempt tells which of the two limits is reached.
+        // `acquire_within` does not return which of the two limits is reached, so this last attempt
+        // finds it out.
         self.slots
             .acquire_now(&key)
             .map_err(|exhausted| ReadLimit::rejection(exhausted, self.of_all, self.of_one))

@@ -95,7 +95,7 @@ impl TrustedCa {
     }
 
     /// Whether the CA's `path_length` permits a chain with the intermediate certificates `between`.
-    /// These can contain the CA itself, which does not count.
+    /// If `between` contains the CA itself, the CA does not count.
     fn permits_path(&self, between: &[CertificateDer<'_>]) -> bool {
         let intermediate =
             between.iter().filter(|certificate| ***certificate != *self.certificate).count();
@@ -118,7 +118,8 @@ impl TrustedCa {
 fn check_usage(certificate: &X509Certificate<'_>) -> Result<(), &'static str> {
     const UNREADABLE: &str = "its extensions cannot be read";
     let constraints = certificate.basic_constraints().map_err(|_| UNREADABLE)?;
-    // Version 1 has no extensions, so it cannot say that a certificate is of a CA.
+    // Only version 3 has extensions, so a CA of an older version cannot mark itself as a CA. As in
+    // Go, each certificate of an older version can be a CA.
     let is_ca = match constraints {
         Some(constraints) => constraints.value.ca,
         None => certificate.version() != X509Version::V3,

@@ -90,7 +90,8 @@ async fn a_refused_token_is_not_forwarded_again_for_10_seconds() {
     assert_eq!(writers.write("made-up", REFUSED).await, unauthorized);
     advance(Duration::from_millis(100)).await;
     assert_eq!(writers.write("made-up", REFUSED).await, Ok(None));
-    // After a TokenReview that refuses the token, kubewarm also forwards no write with it for 10 s.
+    // After a TokenReview that rejects the token, kubewarm also forwards no write with the token
+    // for 10 s.
     assert_eq!(writers.read("bad").await, Err(CallerRejection::Unauthorized));
     assert_eq!(writers.write("bad", StatusCode::OK).await, unauthorized);
     advance(Duration::from_secs(10)).await;

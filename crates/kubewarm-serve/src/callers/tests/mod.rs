@@ -17,7 +17,7 @@ use tokio::time::{advance, sleep, timeout};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-/// Returns the result of a TokenReview or access review for a token and a verb. Any token that this
+/// Returns the result of a TokenReview or access review for a token and a verb. A token that this
 /// function does not list is invalid.
 fn said(token: &str, verb: &str) -> ReviewAnswer {
     match (token, verb) {

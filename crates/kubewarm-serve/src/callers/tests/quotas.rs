@@ -147,8 +147,9 @@ async fn an_accepted_token_is_not_delayed_by_failed_tokens_of_its_address() {
         [CallerRejection::Unauthorized, CallerRejection::Limited(ReadLimit::FailedTokens)]
     );
     assert!(callers.admit(&reader, &get, PEER, RequestKind::Read).await.is_ok());
-    // An open watch is authenticated again after minutes. By then, other tokens can have replaced
-    // the cached result of its token.
+    // kubewarm authenticates an open watch again only after minutes. By then, other tokens can have
+    // replaced the cached result of the watch's token, but the limit on invalid tokens must not end
+    // the watch.
     let again = credentials("new-again", &[]);
     assert!(callers.authenticate_again(&again, PEER, &caller).await.is_ok());
     let new = credentials("newer", &[]);
