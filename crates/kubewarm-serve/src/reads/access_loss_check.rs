@@ -8,7 +8,7 @@ pub(super) struct AccessLossCheck {
     pub(super) policy: AccessLossPolicy,
     /// How often the informer had lost its access when the request began. If this number changes,
     /// the request ends, because the informer can have emptied its store in the meantime. With
-    /// `None`, only the informer's present access counts.
+    /// `None`, as after the initial objects of a watch, only the informer's present access counts.
     pub(super) losses: Option<u64>,
 }
 

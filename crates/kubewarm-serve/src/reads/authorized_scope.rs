@@ -28,7 +28,7 @@ impl AuthorizedScope {
             (InformerScope::Namespace(namespace), reviewed) if **namespace != *reviewed => {
                 return None;
             }
-            // A path without a namespace names no object of a namespaced kind.
+            // A get without a namespace in its path cannot mean an object of a namespaced kind.
             (InformerScope::AllNamespaces, "") if access.verb == "get" => return None,
             (InformerScope::AllNamespaces, "") => None,
             (InformerScope::Namespace(_) | InformerScope::AllNamespaces, reviewed) => {
@@ -48,7 +48,8 @@ impl AuthorizedScope {
         self.name.as_deref()
     }
 
-    /// The key of the object that a get reads. The access review of a get always has a name.
+    /// The key of the object that a get reads. The name is never empty here, because the access
+    /// review of a get always has a name.
     pub(super) fn key(&self) -> ObjectKey {
         let namespace = self.namespace.as_deref().unwrap_or_default();
         let name = self.name.as_deref().unwrap_or_default();

@@ -11,8 +11,9 @@ use kubewarm_wire::{ObjectRequest, StatusError};
 
 #[derive(Debug, Default)]
 pub(super) struct FieldFilter {
-    /// Tests of field values. Each test has the requirement from which kubewarm made the test, or
-    /// `None` if the requirement names an index that a profile declares.
+    /// Tests of field values. Each test has the requirement from which kubewarm made the test, so
+    /// that kubewarm omits the test if the informer's own field selector contains the requirement.
+    /// `None` if the requirement names an index, because informers do not select by indexes.
     tests: Vec<(Option<FieldRequirement>, BodyPredicate)>,
     /// The indexes that the field selector names and a profile declares.
     pub(super) indexes: Vec<IndexDefinition>,

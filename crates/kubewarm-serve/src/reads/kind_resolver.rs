@@ -16,8 +16,9 @@ use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
 /// How long kubewarm uses a fetched `CustomResourceDefinition` before it fetches the definition
-/// again. For the same time, kubewarm caches that a kind has no `CustomResourceDefinition`, or that
-/// the API server forbids the fetch.
+/// again, so that changed fields and columns take effect after about this time. For the same time,
+/// kubewarm caches that a kind has no `CustomResourceDefinition`, or that the API server forbids
+/// the fetch.
 const TTL: Duration = Duration::from_mins(1);
 /// For this time after `TTL`, reads still use an expired `CustomResourceDefinition` while kubewarm
 /// fetches the definition again. After this time, reads wait for the fetch.
@@ -43,7 +44,8 @@ pub struct KindResolver {
     /// it must continue when the server thread of the first request ends.
     runtime: Handle,
     /// Cached `CustomResourceDefinition`s, with the discovery snapshot from which kubewarm looked
-    /// them up. When discovery has a new snapshot, an empty cache replaces this cache.
+    /// them up. When discovery has a new snapshot, an empty cache replaces this cache, because a
+    /// changed definition can be the reason for the new snapshot.
     definitions: Mutex<Option<(Arc<ServedResources>, CrdCache)>>,
     /// The definition of the CacheProfile kind itself.
     own_definition: Option<Arc<CrdInfo>>,
@@ -166,7 +168,9 @@ impl KindResolver {
 }
 
 /// Fetches a kind's `CustomResourceDefinition`. If the API server forbids the fetch, returns
-/// `None`. If the fetch fails for a different reason, returns `last`, the expired definition.
+/// `None`, and kubewarm treats the kind as one of an aggregated API. If the fetch fails for a
+/// different reason, returns `last`, the expired definition, so that reads continue during an
+/// outage.
 async fn fetch(
     fetch_crd_of: CrdFetcher,
     resource: Resource,

@@ -24,8 +24,8 @@ impl ReadService {
         let (candidate, reader) = self.choose(route)?;
         let query = route.query(candidate);
         // A continue token needs a numeric resource version. If the store's resource version is not
-        // a number, kubewarm returns the complete list. Clients treat a page without a token as the
-        // last page.
+        // a number, kubewarm ignores `limit` and returns the complete list: clients would treat a
+        // page without a token as the last page.
         let is_number = reader.version().is_some_and(|version| version.as_u64().is_some());
         let limit = request.limit.filter(|_| is_number);
         let limit = limit.map(|limit| usize::try_from(limit.get()).unwrap_or(usize::MAX));
@@ -42,8 +42,8 @@ impl ReadService {
         self.record_seen(route, &version);
         let selected = pick(selected).await;
         let is_full = limit.is_some_and(|limit| selected.objects() >= limit);
-        // As at the API server, the list of one name has no further page. A token would show that
-        // other objects exist.
+        // As at the API server, the list of one name has no further page. A token would reveal to
+        // the caller that objects with other names exist.
         let is_of_name = query.name.is_some()
             && (query.namespace.is_some() || candidate.key.scope == InformerScope::Cluster);
         let has_more = is_full && !is_of_name && selected.has_more();
@@ -119,7 +119,8 @@ fn select_page(
 }
 
 /// Whether the store can answer a request for exactly the resource version `version`. A store of
-/// complete Secrets serves only its current version.
+/// complete Secrets serves only its current version, so that clients cannot read earlier contents
+/// of Secrets.
 pub(super) fn remembers(
     candidate: &CandidateInformer<'_>,
     reader: &StoreReader,
@@ -164,8 +165,8 @@ async fn items_length(
             if scan_budget.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         next = match form {
-            // Here kubewarm decompresses no object, but counts the stored bytes as if it did: a
-            // yield for each 1 MiB costs little.
+            // kubewarm does not decompress objects for their lengths, but charges the budget as if
+            // it did, because the additional yields cost little.
             ObjectPart::Full => selected.visit_lengths_from(next, |namespace, name, bytes| {
                 take(namespace, name, item_length(bytes), bytes)
             }),

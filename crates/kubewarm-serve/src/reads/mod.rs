@@ -58,7 +58,8 @@ use tokio_util::sync::CancellationToken;
 /// informer's first list or a freshness check takes about this long.
 const RETRY_AFTER_SECONDS: u64 = 2;
 /// The interval at which kubewarm clears the cache of decompressed store changes that all client
-/// watches share.
+/// watches share. Otherwise, changes that no watch needs any more would stay in memory until newer
+/// changes replace them.
 const SHARED_PERIOD: Duration = Duration::from_secs(15);
 
 /// The parts of the operator that [`ReadService`] uses.
@@ -94,8 +95,8 @@ pub struct ReadService {
 }
 
 impl ReadService {
-    /// Creates the service that answers gets, lists and watches. It knows no forwarded writes yet,
-    /// so the first reads do not wait until a store contains one.
+    /// Creates the service that answers gets, lists and watches. The service knows no forwarded
+    /// writes of an earlier process, so reads do not wait for these writes.
     pub fn new(dependencies: ReadDependencies) -> Self {
         Self {
             dependencies,
@@ -207,9 +208,9 @@ impl ReadService {
         let object = object.map_err(|_damaged| StatusError::from(DamagedObjectError))?;
         let not_found = || StatusError::not_found(request.resource.group_resource(), name);
         if object.is_none() {
-            // The first lookup did not find the object, but the store has it now: someone created
-            // the object meanwhile, or kubewarm could decode a later state of it. A further attempt
-            // finds it.
+            // The first lookup did not find the object, but the store has the object now: someone
+            // created it meanwhile, or kubewarm could decode a later state of it. A further attempt
+            // finds the object.
             if reader.contains(&key.namespace, &key.name) {
                 return Err(ReadAttemptError::Disturbed);
             }
@@ -230,7 +231,9 @@ impl ReadService {
                 {
                     (other, object)
                 }
-                // kubewarm repeats the get after a freshness check of this informer's store.
+                // Either no store is current, or the other store can be older than the version that
+                // the request needs. So kubewarm repeats the get after a freshness check of the
+                // chosen informer's store.
                 Some((_, Some(_))) | None => {
                     return Err(route.unconfirmed(slice::from_ref(candidate)));
                 }
@@ -261,7 +264,8 @@ impl ReadService {
     }
 
     /// Every 15 s, clears the cache of store changes that all client watches share, until `stop` is
-    /// cancelled. If a watch still needs a change, kubewarm decompresses this change again.
+    /// cancelled. A watch that still needs a removed change decompresses the change again, so
+    /// clearing the cache loses no event.
     pub async fn run(&self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
             loop {

@@ -19,8 +19,8 @@ use std::{slice, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// How long a read waits until the watch event of a forwarded write reaches a store. After this
-/// time, kubewarm makes a freshness check instead, because the event may never come: after an etcd
-/// restore, the write's version does not return.
+/// time, kubewarm makes a freshness check instead, because the event might never come: after an
+/// etcd restore, the API server does not send the write's version again.
 const EVENT_GRACE: Duration = Duration::from_millis(250);
 
 /// The informers that can answer a request now, and how fresh their stores must be for the request.
@@ -49,8 +49,8 @@ pub(super) struct ReadCandidates<'a> {
 struct ReadableStore<'r> {
     candidate: &'r CandidateInformer<'r>,
     reader: StoreReader,
-    /// The version of the store when the attempt to answer began. All decisions of the attempt use
-    /// this version, although the store can advance meanwhile.
+    /// The version of the store when the attempt to answer began. The store can advance meanwhile,
+    /// but all decisions of the attempt use this version, so that they agree.
     version: Option<ResourceVersion>,
 }
 
@@ -68,17 +68,19 @@ impl ReadableStore<'_> {
     }
 }
 
-/// The position of the store that answers. If no store can answer yet, the resource version that a
-/// store must reach.
+/// The first value is the position of the store that answers. If no store can answer yet, the
+/// second value is the resource version that a store must reach.
 type StoreChoice = (Option<usize>, Option<RequiredVersion>);
 
-/// A resource version that a store must reach to answer.
+/// A resource version that a store must reach before it can answer.
 struct RequiredVersion {
     version: ResourceVersion,
-    /// If `version` is that of a forwarded write, the time of the write. A store that is current as
-    /// of a later time contains the write too.
+    /// If `version` is that of a forwarded write, the time of the write. A store that is confirmed
+    /// to be current as of a later time contains the write too, whatever its version is. `None` if
+    /// the client or a continue token named `version`.
     written_at: Option<Instant>,
-    /// When kubewarm tries again at the latest.
+    /// When kubewarm tries again at the latest, even if no store has reached `version`: by then,
+    /// another informer or a freshness check can help.
     retry_at: Instant,
 }
 
@@ -86,9 +88,9 @@ struct RequiredVersion {
 enum FreshnessNeed {
     /// The read consistency or the staleness limit of the profiles.
     Profile,
-    /// A forwarded write, which the store may lack.
+    /// A forwarded write, which the store might lack.
     Write(VersionWait),
-    /// The caller's last read, which may have been newer than the store.
+    /// The caller's last read, whose answer might have been newer than the store.
     LastRead,
 }
 
@@ -98,7 +100,8 @@ impl RequiredVersion {
             || self.written_at.is_some() && store.candidate.report.current_at > self.written_at
     }
 
-    /// The wait for the version in the stores that do not have it.
+    /// Converts the required version into a wait, which ends when one of the stores without the
+    /// version reaches it.
     fn wait(self, readable: &[ReadableStore<'_>]) -> VersionWait {
         let behind = readable.iter().filter(|store| !self.is_met_by(store));
         let stores = behind.map(|store| (store.candidate.key.clone(), store.reader.clone()));
@@ -192,7 +195,8 @@ impl ReadService {
         }
         let first =
             |is_wanted: &dyn Fn(&ReadableStore<'_>) -> bool| readable.iter().position(is_wanted);
-        // The informers that can answer may have changed by then.
+        // At this time kubewarm tries again at the latest, because other informers might be able to
+        // answer by then.
         let retry_at = Instant::now() + EVENT_GRACE;
         let required = |version: &ResourceVersion| {
             Some(RequiredVersion { version: version.clone(), written_at: None, retry_at })
@@ -217,8 +221,8 @@ impl ReadService {
             }
             // The continue token contains a resource version. All stores that can still serve this
             // version return the same page, so the first such store answers. If the API server or
-            // another replica answered the first page, the stores may not have reached the version
-            // yet.
+            // another replica answered the first page, the stores here might not have reached the
+            // version yet, so the read waits.
             VersionMatch::Continue { version: Some(version), .. } => {
                 match first(&|store| store.remembers(version)) {
                     None if readable.iter().all(|store| store.is_older(version)) => {
@@ -249,7 +253,7 @@ impl ReadService {
     }
 
     /// Returns the position of the store that answers a request for the latest state. If no store
-    /// can answer yet, returns the resource version that a store must reach.
+    /// can answer yet, the second value is the resource version that a store must reach.
     fn choose_latest(
         &self,
         route: &ReadCandidates<'_>,
@@ -259,14 +263,16 @@ impl ReadService {
             route.is_new_enough(store.candidate, store.version.as_ref())
         };
         // Without selectors, each write advances an informer's resource version. With selectors, a
-        // write to an excluded object does not. So if all informers that can answer have selectors,
-        // a read does not wait for the versions of recent writes or of the caller's last reads.
+        // write to an excluded object does not, so the store might never reach that version. So if
+        // all informers that can answer have selectors, a read does not wait for the versions of
+        // recent writes or of the caller's last reads.
         let has_only_parts = readable.iter().all(|store| store.candidate.is_part());
         let written = self.min_version(route).filter(|_| !has_only_parts);
         let seen = self.seen_read(route).filter(|_| !has_only_parts);
         let written = written.map(|WrittenVersion { version, at }| {
-            // A list that kubewarm sent after the read began also contains all writes that the read
-            // must see. Later writes do not matter for this read.
+            // The read must see only writes that ended before the read began. So a store that is
+            // confirmed to be current as of a time after the read's start is new enough, even if
+            // later writes followed.
             let at = at.min(route.started_at);
             // The event of a write usually arrives within milliseconds, so a freshness check within
             // this grace period would cost a request for nothing.
@@ -275,9 +281,9 @@ impl ReadService {
         let has_written = |store: &ReadableStore<'_>| {
             written.as_ref().is_none_or(|written| written.is_met_by(store))
         };
-        // A store may never reach the version that the caller has read, for instance because the
-        // other store received this version in a bookmark. So a store is also new enough if it is
-        // proven current as of a time after that read.
+        // A store might never reach the version that the caller has read, for instance because
+        // another store received this version in a bookmark. So a store is also new enough if it is
+        // confirmed to be current as of a time after that read.
         let has_seen = |store: &ReadableStore<'_>| {
             seen.as_ref().is_none_or(|seen| {
                 seen.version.as_ref().is_some_and(|version| store.has_reached(version))
@@ -336,7 +342,8 @@ impl ReadService {
     ///
     /// Call this after reading the store, because the check covers the informer's reports before
     /// and after the read. The informer reports an undecodable object before the store drops its
-    /// last state. The report ends after the store has the object's next state.
+    /// last state, and until the store has the object's next state. So one of the two reports
+    /// contains each object that the read can have missed.
     ///
     /// # Errors
     ///
@@ -365,8 +372,8 @@ impl ReadService {
     }
 
     /// Whether the informer is readable, and has neither lost access nor relisted since kubewarm
-    /// chose the informer for this request. Otherwise the data can mix two lists, or the informer
-    /// may no longer read it.
+    /// chose the informer for this request. After a relist, the data can be a mixture of two lists.
+    /// After a loss of access, clients may not read the data.
     pub(super) fn is_undisturbed(&self, candidate: &CandidateInformer<'_>) -> bool {
         self.dependencies.reports.get_summary(candidate.key).is_some_and(|report| {
             let snapshot = &candidate.report;
@@ -378,6 +385,7 @@ impl ReadService {
 
     /// Records the version that the caller has read, so that the caller's next read returns no
     /// older version. This is necessary only if a further informer could answer the next read.
+    /// Otherwise, the next read reads the same store again.
     pub(super) fn record_seen(&self, route: &ReadCandidates<'_>, version: &ResourceVersion) {
         if route.has_others && !route.request.version_match.is_earlier() {
             self.seen_reads.record(route.caller, route.version_scope(), Some(version));
@@ -439,15 +447,15 @@ impl ReadCandidates<'_> {
         }
     }
 
-    /// The error if no informer that can answer the request is readable. It makes the request wait
-    /// for a warm informer.
+    /// The error if no informer that can answer the request is readable. With this error, the
+    /// request waits for a warm informer.
     pub(super) fn cold(&self) -> ReadAttemptError {
         ReadAttemptError::Cold { wait: self.cold_read_timeout, cause: ColdCause::NotWarm }
     }
 
     /// Returns the reason to wait for a freshness check: it names the first candidate informer
     /// whose store such a check can confirm. If no candidate has a running watch, for example while
-    /// the profiles are paused, the result is the error 504.
+    /// the profiles are paused, no check can pass, and the result is the error 504.
     pub(super) fn unconfirmed(&self, candidates: &[CandidateInformer<'_>]) -> ReadAttemptError {
         let now = Instant::now();
         let since = match (self.consistency, self.confirmed) {
@@ -494,8 +502,9 @@ impl ReadCandidates<'_> {
     fn is_forwardable(&self, candidate: &CandidateInformer<'_>, need: &FreshnessNeed) -> bool {
         let is_due = match (self.consistency, need) {
             (ReadConsistency::Strict, _) => true,
-            // Without reads, kubewarm confirms a store only each 2 minutes. An older store shows an
-            // outage or throttling, and its reads would load the API server further.
+            // kubewarm confirms a store that no client reads only every 2 minutes, so an age of up
+            // to 2 minutes is normal. A higher age shows an outage or throttling of the API server,
+            // which forwarded reads would load further.
             (ReadConsistency::Bounded, FreshnessNeed::Profile) => {
                 candidate.age.is_some_and(|age| age <= KEPT_BY_BOOKMARKS)
             }

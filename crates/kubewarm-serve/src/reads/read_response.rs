@@ -60,8 +60,8 @@ impl ReadFreshness {
     }
 }
 
-/// The maximum number of bytes that kubewarm passes to hyper at once from a response body. This
-/// number and 8 bytes of HTTP/1.1 chunk framing fill a TLS record of 16 KiB.
+/// The maximum number of bytes that kubewarm passes to hyper at once from a response body. With 8
+/// bytes of HTTP/1.1 chunk framing, these bytes fill one TLS record of 16 KiB, the largest record.
 pub const PART_BYTES: usize = (16 << 10) - 8;
 /// kubewarm encodes a list in pieces of this size in bytes. A connection writes one piece at once,
 /// and the piece stays in the processor's cache until it is encrypted.
@@ -85,21 +85,23 @@ pub struct ListEncoder {
     envelope: Option<ResponseEnvelope>,
     snapshot: ObjectSnapshot,
     authorized_scope: AuthorizedScope,
-    /// The position of the next object that kubewarm writes.
+    /// Whether the next object is the first of the list, which no comma precedes.
     next_item: ItemPosition,
     buffer: JsonBuffer,
     /// Encoded bytes at the start of the list's next piece, which [`Self::next_piece`] returns.
     left: Vec<u8>,
     scan_budget: ScanBudget,
     /// Returns whether the list can still read the informer's store. kubewarm calls this function
-    /// each time before it encodes more objects.
+    /// each time before it encodes more objects, because the informer can lose access while a
+    /// client reads the list.
     has_access: ListAccessCheck,
 }
 
 pub(super) type ListAccessCheck = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// The error that ends a list. kubewarm closes the connection before the response is complete, so
-/// clients cannot mistake a part for the complete list.
+/// The error that ends a list. The status code 200 is already sent, so kubewarm closes the
+/// connection before the response is complete. So clients cannot mistake a part for the complete
+/// list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListEncodingError {
     /// The informer lost access while kubewarm sent the list.
@@ -201,7 +203,8 @@ impl ListEncoder {
     }
 
     /// Encodes objects until `out` has at least `bytes` bytes. Returns `false` if no object is left
-    /// to encode. Bytes after a multiple of [`PIECE_BYTES`] stay in `left` for the next piece.
+    /// to encode. Bytes after a multiple of [`PIECE_BYTES`] stay in `left`, so that the parts of a
+    /// response fill their TLS records.
     async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListEncodingError> {
         out.append(&mut self.left);
         loop {

@@ -12,16 +12,16 @@ use std::{
 use tokio::time::Instant;
 
 /// The maximum number of resources and namespaces with recent writes, at most 400 bytes each. Above
-/// this number, kubewarm drops the least recently used one. The stores have normally reached its
-/// version already.
+/// this number, kubewarm drops the least recently used entry, because the stores have normally
+/// reached its version already.
 const MOST_WRITTEN: u64 = 1_024;
 /// The maximum number of versions of reads, about 200 bytes each: enough for 1,000 users who each
 /// read 16 kinds.
 const MOST_SEEN: u64 = 16_384;
 /// How long kubewarm keeps a resource version. A store that has not reached the version after this
 /// time is stale, so kubewarm rejects reads from the store anyway. After an etcd restore, resource
-/// versions restart at lower numbers, and no store reaches the version of an earlier write. For
-/// `LIFE`, reads then need a freshness check.
+/// versions restart at lower numbers, and no store reaches the version of an earlier write. So
+/// reads need a freshness check until this version expires.
 const LIFE: Duration = Duration::from_mins(1);
 /// The maximum number of writes to one resource and namespace that kubewarm keeps. It keeps one
 /// write, unless a write returned a lower version than an earlier write: after an etcd restore, or
@@ -47,8 +47,9 @@ struct RecentWrites(Vec<WrittenVersion>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WrittenVersion {
     pub(super) version: ResourceVersion,
-    /// The time of the last write. A store that is current as of a later time contains the writes,
-    /// also if it never reaches `version`: an etcd restore undoes writes and lowers the versions.
+    /// The time of the last write. A store that is confirmed to be current as of a later time
+    /// contains the writes, also if it never reaches `version`: an etcd restore undoes writes and
+    /// lowers the versions.
     pub(super) at: Instant,
 }
 
@@ -92,7 +93,8 @@ impl RecentWrites {
         writes.retain(|write| write.is_recent() && version.is_older_than(&write.version));
         let is_full = writes.len() >= MOST_DESCENDING;
         match writes.last_mut() {
-            // A store that has reached the higher version contains this write too.
+            // The list is full, so this write only changes the time of the last entry. A store that
+            // has reached this entry's higher version contains the write too.
             Some(last) if is_full => last.at = now,
             _ => writes.push(WrittenVersion { version: version.clone(), at: now }),
         }
@@ -125,10 +127,11 @@ pub(super) struct SeenReads {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SeenRead {
     /// `None` if the API server answered: kubewarm does not know the version of its response, which
-    /// is newer than each store's version.
+    /// can be newer than each store. Only a store that is confirmed to be current as of a time
+    /// after the read is new enough then.
     pub(super) version: Option<ResourceVersion>,
-    /// The time of the read. A store that is current as of a later time is not older than what the
-    /// caller has read.
+    /// The time of the read. A store that is confirmed to be current as of a later time is not
+    /// older than what the caller has read.
     pub(super) at: Instant,
 }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) enum ResponseEnvelope {
     List(ListEnvelope),
     /// A list in protobuf, and the sum of [`item_length`](kubewarm_wire::protobuf::item_length) for
-    /// all items.
+    /// all items, because the encoded list contains this length before its first item.
     ProtobufList(ListEnvelope, usize),
     /// A `Table`. The rows show ages relative to the timestamp.
     Table(TableEnvelope, RowPrinter, Timestamp),

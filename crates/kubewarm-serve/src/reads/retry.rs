@@ -21,19 +21,24 @@ use tokio::{
 /// How long a read waits until a store reaches the resource version that the read needs, or until a
 /// freshness check confirms the store that will answer. A freshness check can wait 3 s for the
 /// bookmark of a probe, which is a second, short watch. A read that arrives during another read's
-/// freshness check can wait for the rest of this check and for its own.
+/// check can need the rest of this check and a check of its own.
 const MAX_WAIT: Duration = Duration::from_secs(6);
-/// How long a read waits if the API server can answer it instead (`--forward`). This limit applies
-/// to reads with `resourceVersion` (except `Exact`), later pages of lists, `Strict` reads, kinds
-/// without bookmarks, and stores that kubewarm confirmed within 2 minutes, but not within
-/// `maxStalenessSeconds`. A freshness check takes about 10 ms for 200 objects and 30 ms for
-/// 1,000. So kubewarm forwards most of these reads of larger stores.
+/// How long a read waits for a store if the API server can answer the read instead (`--forward`).
+/// This limit applies to these reads:
+///
+/// - reads with `resourceVersion` (except `Exact`), and later pages of lists
+/// - `Strict` reads
+/// - reads of kinds without bookmarks
+/// - reads of stores that kubewarm confirmed within 2 minutes, but not within `maxStalenessSeconds`
+///
+/// A freshness check takes about 10 ms for 200 objects and 30 ms for 1,000. So within this limit,
+/// kubewarm answers from small stores, and forwards most of these reads of larger stores.
 const FORWARD_WAIT: Duration = Duration::from_millis(25);
 /// How long a read that waits for a forwarded write waits after a failed freshness check, until it
 /// repeats the check.
 const CHECK_PAUSE: Duration = Duration::from_secs(1);
 /// The maximum number of attempts for one read. kubewarm repeats an attempt if the informer lost
-/// access or relisted during the attempt.
+/// access or relisted during the attempt. After the last attempt, kubewarm returns 429.
 const MAX_TRIES: usize = 4;
 
 /// Why no informer that can answer a request is readable.
@@ -57,18 +62,18 @@ pub(super) enum ReadAttemptError {
     },
     /// No store has reached the resource version that the read needs.
     Behind {
-        /// The informer with the newest store. A bookmark can raise its store to the resource
-        /// version, without an event.
+        /// The informer with the newest store. A bookmark of this informer's watch can bring the
+        /// store to the required version without an event.
         informer: Box<InformerKey>,
         /// The namespace whose limit on kubewarm's requests to the API server counts the request
         /// for the bookmark.
         payer: Arc<str>,
-        /// The resource version of this informer's store, for the error message; `None` if it has
+        /// The resource version of the newest store, for the error message; `None` if the store has
         /// none.
         newest: Option<ResourceVersion>,
         wait: VersionWait,
-        /// When kubewarm tries again at the latest, because something else than a version can
-        /// decide.
+        /// When kubewarm tries again at the latest, even if no store has reached the version: by
+        /// then, another informer or a freshness check can help.
         retry_at: Instant,
     },
     /// kubewarm has not confirmed that a store is as new as the read needs.
@@ -88,13 +93,16 @@ pub(super) struct FreshnessWait {
     pub(super) payer: Arc<str>,
     /// A freshness check is sufficient for this read only if the check began after this time.
     pub(super) since: Instant,
-    /// Whether kubewarm forwards the read if the freshness check takes long. This applies if the
-    /// profiles require a check for each read, if the store is older than a `maxStalenessSeconds`
-    /// below 2 minutes because no client read it, or if the API server sends no bookmarks for the
-    /// kind, so that only an event can confirm a store of more than 1,000 objects.
+    /// Whether kubewarm forwards the read if the freshness check takes long. This applies in three
+    /// cases:
+    ///
+    /// - the profiles require a check for each read
+    /// - the store is older than a `maxStalenessSeconds` below 2 minutes, because no client read it
+    /// - the API server sends no bookmarks for the kind, so only an event can confirm a store of
+    ///   more than 1,000 objects
     pub(super) is_forwardable: bool,
-    /// The forwarded write that the store may lack. The write's event can still arrive, so a failed
-    /// freshness check does not end the read. `None` if the read needs no write.
+    /// The forwarded write that the store might lack. A failed freshness check does not end the
+    /// read, because the event of the write can still arrive. `None` if the read needs no write.
     pub(super) written: Option<VersionWait>,
     /// The error that the client receives if no freshness check confirms the store.
     pub(super) failure: StatusError,
@@ -165,8 +173,8 @@ impl ReadService {
                         waited = Some(WaitReason::Sync);
                         let until = started_at + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
-                        // State changes of unrelated informers also wake this read, so the read
-                        // checks its time limit after each change.
+                        // Changes of other informers also wake this read, and can wake it again and
+                        // again. So the read checks its time limit after each change.
                         if is_over || until <= Instant::now() {
                             return Err(cause.error(resource));
                         }
@@ -180,8 +188,9 @@ impl ReadService {
                                 | VersionMatch::Continue { version: Some(_), .. }
                         );
                         let give_up = sender.give_up(request, is_named);
-                        // The client's `resourceVersion` can be that of a change to another kind,
-                        // so no event of this kind brings it. So kubewarm requests a bookmark.
+                        // The client's `resourceVersion` can be that of a change to another kind.
+                        // No event of this kind then brings the version, so kubewarm requests a
+                        // bookmark, which does.
                         if is_named {
                             self.dependencies.freshness_checker.request_proof(&informer, &payer);
                         }
@@ -224,7 +233,8 @@ impl ReadService {
     ///
     /// # Errors
     ///
-    /// The error of `wait` at `until`. Without a write to wait for, also if the check fails.
+    /// The failure in `wait`: at `until`, and also if the check fails and the read waits for no
+    /// write.
     async fn until_confirmed(
         &self,
         wait: FreshnessWait,
@@ -260,8 +270,8 @@ impl ReadService {
                 written.until_reached(reports, until.min(Instant::now() + CHECK_PAUSE)).await;
                 Ok(None)
             }
-            // A freshness check that other reads share can end at once without a result for this
-            // read. So the time limit also ends this loop.
+            // The time limit `until` has passed. Shared checks can end at once without a sufficient
+            // result for this read, so this branch also prevents an endless loop.
             (Ok(Ok(_)) | Err(_), _) => Err(failure),
         }
     }
@@ -290,7 +300,8 @@ pub(super) struct VersionWait {
     /// The resource version that the read needs.
     pub(super) version: ResourceVersion,
     /// If `version` is that of a forwarded write, the time of the write. A store that is confirmed
-    /// to be current as of a later time contains the write too.
+    /// to be current as of a later time contains the write too. `None` if the client or a continue
+    /// token named `version`.
     pub(super) written_at: Option<Instant>,
     /// The stores that could answer and have not reached the version, with their informers.
     pub(super) stores: Vec<(InformerKey, StoreReader)>,
@@ -298,6 +309,7 @@ pub(super) struct VersionWait {
 
 impl VersionWait {
     /// Waits until one of the stores reaches the version, or is confirmed to contain the write.
+    /// Without stores, waits without end.
     async fn reached(&self, reports: &InformerHandles) {
         let is_confirmed = |informer: &InformerKey| {
             self.written_at.is_some_and(|written_at| {

@@ -26,8 +26,9 @@ pub struct ServingInformer {
 }
 
 impl ServingInformer {
-    /// The field paths of the index `name`, which the profile's targets declare. Two targets that
-    /// share an informer can declare different paths under one name.
+    /// The field paths of the index `name`, which the profile's targets declare. There can be
+    /// several paths, because two targets that share an informer can declare different paths under
+    /// one name.
     pub(super) fn indexes(&self, name: &str) -> impl Iterator<Item = &FieldPath> {
         let definitions = self.indexes.iter().flat_map(|of_target| &**of_target);
         definitions.filter(move |index| *index.name == *name).map(|index| &index.path)

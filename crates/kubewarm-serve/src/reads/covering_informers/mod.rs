@@ -118,7 +118,8 @@ impl<'a> CoveringInformers<'a> {
     }
 
     /// Whether profiles that serve reads from the informer declare each field index of `indexes`.
-    /// Without such a profile, clients may not use the index with this informer.
+    /// Without such a profile, clients may not use the index with this informer, although its store
+    /// could answer by scanning all objects.
     fn declares(&self, key: &InformerKey, indexes: &[IndexDefinition]) -> bool {
         indexes.iter().all(|index| {
             let mut entries = self.informers.iter().filter(|informer| informer.key == *key);
@@ -219,7 +220,8 @@ impl<'a> CoveringInformers<'a> {
             let Some(report) = get_report(&serving.key) else { continue };
             let authorized_scope =
                 AuthorizedScope::of(&self.request.access_attributes(), &serving.key.scope);
-            // [`Self::find`] keeps only informers for which this is not `None`.
+            // [`Self::find`] keeps only informers with an authorized scope, so this is never
+            // `None`.
             let Some(authorized_scope) = authorized_scope else { continue };
             let age = report.current_at.map(|at| now.saturating_duration_since(at));
             candidates.push(CandidateInformer {
@@ -313,8 +315,8 @@ fn can_answer(
     match profile {
         Some(requested) => owner == requested,
         None => {
-            // A cluster-scoped object such as a Namespace is in no namespace, although its access
-            // review can have one. So only profiles of the operator namespace answer.
+            // A cluster-scoped object such as a Namespace belongs to no namespace, even if its
+            // access review has one. So only profiles of the operator namespace answer.
             *owner.namespace == *operator_namespace
                 || (serving.key.scope != InformerScope::Cluster
                     && request

@@ -44,8 +44,8 @@ pub(super) struct UnpackedChange {
     before: ChangedObject,
     now: ChangedObject,
     written: Mutex<Vec<EncodedEvent>>,
-    /// The size of this change, in bytes, that the cache's total size includes. It grows when a
-    /// watch decompresses or encodes more of the change.
+    /// The part of this change's size, in bytes, that the cache's total size already includes. A
+    /// watch that decompresses or encodes more of the change increases both.
     weighed: AtomicUsize,
 }
 
@@ -151,7 +151,8 @@ impl ChangeCache {
         follower: &EventLogFollower,
     ) -> ChangeEventTypes {
         if query.is_everything() {
-            // Such a query reads no object, so `opened` does not grow.
+            // Such a query reads no object, so `opened` does not grow, and the cache's total size
+            // stays correct.
             return opened.events(query, follower);
         }
         let measure = || [opened.before.bytes(), opened.now.bytes()];
@@ -166,9 +167,9 @@ impl ChangeCache {
     /// Adds to the cache's total size the number of bytes by which `opened` has grown since the
     /// last call. Ignores a change that is no longer in the cache.
     fn weigh(&self, opened: &UnpackedChange) {
-        // `opened.bytes()` can block while a watch parses an object of this change, so this call
-        // stands before the lock of the cache. The size only grows, so the larger of two concurrent
-        // results is correct.
+        // `opened.bytes()` can block while a watch parses an object of this change, so this line
+        // stands before the lock of the cache. The size only grows, so of two concurrent results
+        // the larger one is correct.
         let bytes = opened.bytes();
         let mut kept = self.0.lock();
         let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());

@@ -18,8 +18,9 @@ use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
 use tokio::sync::Notify;
 
-/// The bytes that an examined change counts at least against the watch's scan budget. Other tasks
-/// of the thread can run after at most 256 changes, even if no selector reads an object.
+/// The bytes that each examined change counts at least against the watch's scan budget of 1 MiB. So
+/// other tasks of the thread can run after at most 256 changes, even if no selector reads an
+/// object.
 const MIN_CHANGE_BYTES: usize = 4 << 10;
 
 /// A client watch's position in the event log of its informer, and the encoding of the watch's
@@ -61,7 +62,8 @@ pub(super) enum WatchStep {
     /// matches the watch.
     Piece(WatchChunk),
     /// The watch has examined all changes. The store is complete at this resource version, so a
-    /// bookmark can have it. `None` while the informer relists.
+    /// bookmark can contain it. `None` if the informer relists and has already found a change,
+    /// because the store then mixes two states.
     Quiet(Option<ResourceVersion>),
     /// The watch ends. If there is a last chunk of events, the client receives it first.
     End(ClientWatchEnd, Option<WatchChunk>),
@@ -136,8 +138,8 @@ impl WatchCursor {
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
         let mut written = Ok(());
         let has_more = snapshot.visit_next(|seen| {
-            // The access review does not cover an object outside this scope, so the caller may not
-            // see the object.
+            // The access review covers only this scope, so the caller may not see an object outside
+            // it.
             if allowed.has(seen.namespace, seen.name) {
                 written = by.event(EventType::Added, seen.body, *next_event, buffer, &mut lines);
                 *next_event = ItemPosition::Next;
@@ -189,10 +191,10 @@ impl WatchCursor {
         WatchStep::Piece(joined(&piece))
     }
 
-    /// Ends the watch with an error event that makes the client list again, because the event log
-    /// has dropped its changes, or nothing fills the store any more. Without the error event, the
-    /// client would resume from its resource version. After an etcd restore, that version may never
-    /// come again.
+    /// Ends the watch because the event log has dropped its changes, or because nothing fills the
+    /// store any more. The last event is an error, after which the client lists again. Without the
+    /// error event, the client would resume from its resource version, which might never come again
+    /// after an etcd restore.
     pub(super) fn expire(&self, reason: ClientWatchEnd) -> WatchStep {
         WatchStep::End(reason, Some(error(&StatusError::watch_lost(), self.media_type)))
     }

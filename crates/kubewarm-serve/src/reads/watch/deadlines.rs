@@ -14,7 +14,8 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The minimum duration of a watch if the client requests no timeout. The actual duration is
 /// random, up to twice as long, so that watches that start together end at different times.
 const MIN_LIFETIME: Duration = Duration::from_mins(30);
-/// The interval at which a watch checks that profiles still serve its informer.
+/// The interval at which a watch checks that profiles still serve its informer. So a watch ends at
+/// most this long after the last profile has stopped serving the informer.
 pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]

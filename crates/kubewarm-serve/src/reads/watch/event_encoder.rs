@@ -138,7 +138,8 @@ impl EventEncoder {
             version: kubewarm_wire::version_of(stored).unwrap_or_else(|| 0.into()),
             next: None,
             remaining: None,
-            // This field has no effect, because the `Table` of an event always has one row.
+            // This field has no effect, because the `Table` of an event always has one row and is
+            // never empty.
             has_rows_if_empty: true,
         };
         move |out: &mut Vec<u8>| envelope.write_single_row_table(&cells, stored, out)

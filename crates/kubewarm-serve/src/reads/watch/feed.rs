@@ -50,11 +50,13 @@ pub(super) struct ActiveWatch {
     pub(super) access_requirement: AccessLossCheck,
     /// Counts the changes of the informer's access; `None` if the informer does not exist.
     pub(super) access_counter: Option<AccessCounter>,
-    /// The count at which the watch last checked `access_requirement`. `None` before the first
-    /// check, and after a change of the policy.
+    /// The count at which the watch last checked `access_requirement`. The watch skips the check
+    /// while the count stays the same. `None` before the first check, and after a change of the
+    /// policy.
     pub(super) checked_at: Option<u64>,
     /// The profiles' informers at the watch's last check of the profiles; `None` before the first
-    /// check. Each reconciliation that changes a decision makes a new index.
+    /// check. Each reconciliation that changes a decision makes a new index, so the watch skips the
+    /// check while the index is the same.
     pub(super) checked_index: Option<Arc<ServingIndex>>,
     /// The field indexes of profiles that the watch's field selector names.
     pub(super) indexes: Vec<IndexDefinition>,
@@ -114,8 +116,8 @@ impl WatchFeed {
     /// Returns the next chunk of events; `None` after the watch has ended. Cancel safe: if the
     /// caller drops the call, no event is lost.
     pub async fn next(&mut self) -> Option<WatchChunk> {
-        // One timer for all wake-ups of this call, because a wake-up without an event need not
-        // change it. The first `reset` below starts it.
+        // All wake-ups of this call share one timer, because most of them do not change the
+        // deadline. The first `reset` below sets the deadline.
         let mut deadline = pin!(sleep_until(Instant::now()));
         loop {
             let Some(open) = &mut self.open else { return self.last.take() };

@@ -52,8 +52,8 @@ impl ReadService {
         profile: Option<&ProfileRef>,
         caller: &impl Hash,
     ) -> Result<WatchFeed, StatusError> {
-        // If kubewarm forwarded the watch, it would stay at the API server until it ends, even
-        // after a store can serve it. So watches wait for a store.
+        // A forwarded watch would stay at the API server until its end, even if a store could serve
+        // the watch soon after its start. So watches wait for a store.
         let sender = RequestSender { caller: self.seen_reads.hash(caller), can_forward: false };
         let started = self.when_ready(request, profile, sender, async |route| {
             self.begin(route, watching, profile).await
