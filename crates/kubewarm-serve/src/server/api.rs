@@ -76,9 +76,9 @@ impl HandledRequest {
         Self { handler, resource: None, answered }
     }
 
-    /// Replaces the error of a request with a client certificate, because kubewarm cannot forward
-    /// this request. The new error gives this reason, if kubewarm forwards the same request with a
-    /// token. A malformed request keeps its own error, because that message is more useful.
+    /// Replaces an error for which kubewarm would forward the same request with a token. kubewarm
+    /// cannot forward a request with a client certificate, and the new error states this reason. A
+    /// malformed request keeps its own error, because that message is more useful.
     fn not_forwarded(self) -> Self {
         match &self.answered {
             Err(RequestError::Status(failure))

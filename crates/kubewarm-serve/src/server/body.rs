@@ -46,12 +46,12 @@ pub(super) struct IncomingRequest {
 
 pub(super) type OutgoingResponse = http::Response<ResponseBody>;
 
-/// The connection to the API server broke after kubewarm may have sent the request. kubewarm then
+/// The connection to the API server broke after kubewarm might have sent the request. kubewarm then
 /// breaks the client's HTTP/2 stream or HTTP/1.1 connection too, because clients such as client-go
 /// retry a broken connection, but do not retry after a 504.
 ///
 /// The error has no source. hyper would copy the reason of an HTTP/2 source into its reset of the
-/// stream. A client may repeat a write after the reason `REFUSED_STREAM`, although the API server
+/// stream. A client can repeat a write after the reason `REFUSED_STREAM`, although the API server
 /// can have executed the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection to the API server broke")]
@@ -75,14 +75,15 @@ pub(super) struct ResponseBody {
     /// This permit counts the bytes that `body` produced last against the limits on unwritten
     /// response bytes. All parts of these bytes share the permit.
     permit: Option<Arc<KeyedPermit>>,
-    /// The unfinished acquisition of `permit`.
+    /// The unfinished wait for `permit`; `None` if the body waits for no permit.
     wait: Option<PermitWait>,
     unwritten: Arc<UnwrittenResponse>,
 }
 
 impl IncomingRequest {
     /// Converts a request that arrived on `connection`. Rejects a request body that kubewarm does
-    /// not accept. Waits at most `timeout` for the end of a chunked body without bytes.
+    /// not accept. For a GET or HEAD with a chunked body, waits at most `timeout` for the end of
+    /// the body, which must be empty.
     ///
     /// # Errors
     ///
@@ -171,7 +172,8 @@ impl ResponseBody {
 
     /// Holds `permit`, the permit of the request, until the connection has written the response. A
     /// response without a permit shows that kubewarm rejected the request, and that perhaps no
-    /// handler has read its body. kubewarm then closes an HTTP/1.1 connection after the response.
+    /// handler has read the request's body. kubewarm then closes an HTTP/1.1 connection after the
+    /// response, so that hyper does not parse the body as the next request.
     pub(super) fn keep(&self, permit: ResponsePermit) {
         self.unwritten.keep(permit);
     }

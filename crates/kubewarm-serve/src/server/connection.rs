@@ -72,10 +72,11 @@ enum ConnectionActivity {
     Busy,
     /// No request is in progress, and `idle_timeout` has not passed.
     Quiet,
-    /// The connection had no request within `idle_timeout`, or kubewarm accepted no request within
-    /// `head_timeout`.
+    /// The connection had no request within `idle_timeout`, or kubewarm accepted no request of the
+    /// connection in time. kubewarm shuts down such a connection.
     Idle,
-    /// The client reads a response too slowly, or does not read it at all.
+    /// The client reads a response too slowly, or does not read the response at all. kubewarm drops
+    /// such a connection.
     Stalled,
 }
 
@@ -156,8 +157,9 @@ async fn respond(
     // If no handler reads an HTTP/1.1 request body, kubewarm must close the connection. Otherwise
     // hyper would parse the body as the next request.
     let has_body = request.version() < Version::HTTP_2 && !request.body().is_end_stream();
-    // hyper ignores a `Content-Length` next to this header, but a proxy in front of kubewarm may
-    // not. So kubewarm parses no byte after the request.
+    // If a request has `Transfer-Encoding` and `Content-Length`, hyper ignores `Content-Length`,
+    // but a proxy in front of kubewarm can use it. Both can then see different ends of the request,
+    // so kubewarm parses no byte after it.
     let is_chunked = request.headers().contains_key(TRANSFER_ENCODING);
     let received = IncomingRequest::receive(request, Rc::clone(&state), shared.limits.head_timeout);
     let mut response = match received.await {
@@ -279,7 +281,8 @@ impl ConnectionState {
             return ConnectionActivity::Stalled;
         }
         let has_request = Rc::strong_count(&self.requests_in_progress) > 1;
-        // A request whose caller waits for reviews must get its response.
+        // While a request is in progress, its caller can still wait for reviews. So the connection
+        // stays open for longer, and the client receives the response.
         let to_be_accepted =
             limits.head_timeout + if has_request { ADMISSION_TIMEOUT } else { Duration::ZERO };
         if !self.is_accepted.get() && now.saturating_duration_since(self.since) >= to_be_accepted {

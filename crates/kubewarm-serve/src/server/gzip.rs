@@ -34,8 +34,8 @@ pub(super) fn accepts_gzip(accept_encoding: Option<&[u8]>) -> bool {
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
 
-/// Compresses the `pieces` of a response body to one gzip stream. The returned stream requests the
-/// next piece only after hyper has received the previous compressed bytes.
+/// Compresses the `pieces` of a response body to one gzip stream. To limit memory, the returned
+/// stream requests the next piece only after hyper has received the previous compressed bytes.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
     S: Stream<Item = Result<Bytes, ListEncodingError>>,

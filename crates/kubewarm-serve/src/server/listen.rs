@@ -64,6 +64,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 const STOP: Duration = Duration::from_secs(10);
 const ENDED: &str = "the read server ended";
 /// The pause after an `accept` call fails, for example for lack of memory or file descriptors.
+/// Without the pause, the server would repeat the failing call in a tight loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The limits of one connection. No command-line flag sets these limits.

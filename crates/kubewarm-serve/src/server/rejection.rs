@@ -22,7 +22,8 @@ pub(super) fn refusal(refused: CallerRejection, callers: &CallerGate) -> StatusE
             "kubewarm answers no request with Impersonate-* headers; send it to the API server, run kubewarm with \
              --forward, or send a token of the account itself",
         ),
-        // Anyone can cause this rejection, so it must not delay the retries of others.
+        // Anyone can cause this rejection with invalid tokens. So it does not count in
+        // `record_refusal`, which would delay the retries of other clients.
         CallerRejection::Limited(ReadLimit::FailedTokens) => StatusError::user_limit(1),
         CallerRejection::Limited(limit) if limit.is_callers_own() => {
             StatusError::user_limit(callers.record_refusal())

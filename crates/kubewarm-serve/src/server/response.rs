@@ -72,8 +72,8 @@ pub(super) async fn objects(
             Err(ListEncodingError::Damaged(damaged)) => return Err(damaged.into()),
         },
     };
-    // kubewarm can have yielded to other tasks while it encoded the first piece, so the age counts
-    // from here.
+    // The encoding of the first piece can have taken a while, because kubewarm yields to other
+    // tasks. So kubewarm computes the age only now.
     let age = set_source_headers(&mut headers, &answer.source, tag_key);
     let mut indenter =
         (answer.media_type == MediaType::Json && is_pretty(request)).then(JsonIndenter::default);

@@ -37,7 +37,8 @@ impl<'a> Route<'a> {
             (false, true) => Ok(Self::Cache(parse(request))),
             (false, false) => Ok(match parse(request) {
                 // The API server answers discovery, so that a client such as kubectl finds all
-                // kinds of the cluster.
+                // kinds of the cluster. kubewarm's own documents contain only the kinds of
+                // profiles.
                 Ok(RequestInfo { target: RequestTarget::Document(..), .. })
                     if credentials(request).is_ok() =>
                 {
@@ -49,7 +50,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Parses a request that the stores may answer. The API server can accept a request that kubewarm
+/// Parses a request that the stores might answer. The API server can accept a request that kubewarm
 /// does not understand, so the error is specific to kubewarm, and `--forward` forwards the request.
 fn parse(request: &IncomingRequest) -> ParsedRequest {
     let head = &request.head;

@@ -34,7 +34,8 @@ pub(super) struct UnwrittenResponse(Mutex<UnwrittenResponseState>);
 struct UnwrittenResponseState {
     permit: Option<ResponsePermit>,
     /// The time at which kubewarm passed each unwritten part to hyper, the oldest first. hyper
-    /// writes the parts in this order.
+    /// writes the parts in this order, so a part that is written or dropped is always the first
+    /// one.
     handed: VecDeque<Instant>,
     /// The time since which at least one part has been unwritten; `None` if all parts are written.
     since: Option<Instant>,
@@ -51,7 +52,7 @@ struct UnwrittenResponseState {
 pub(super) type PermitWait = BoxFuture<'static, Option<KeyedPermit>>;
 
 /// A part of a response that hyper has not written. hyper copies parts of a few hundred bytes and
-/// drops the original at once. Such copies hold no permit, but take at most a few KiB per
+/// drops the original at once, so the copies hold no permit. They take at most a few KiB per
 /// connection.
 struct ResponsePart {
     bytes: Bytes,

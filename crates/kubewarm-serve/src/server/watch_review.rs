@@ -23,25 +23,30 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// the last ones. With the 5 s for an answer, a revoked permission silences the watch within 30 s.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(20);
 const REVIEW_SPREAD: Duration = Duration::from_secs(5);
-/// The pause after a review without a decision. It doubles with each further one, up to
-/// [`REVIEW_INTERVAL`].
+/// The pause after a review without a decision. The pause doubles with each further review without
+/// a decision, up to [`REVIEW_INTERVAL`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_secs(4);
-/// A first denial silences a watch, and only a second one after this time ends it. An API server
-/// that has just started denies everything until it has read its RBAC rules, and must not end the
-/// watches of all clients. kubewarm caches the first denial for the same time.
+/// A first denial silences a watch, and only a second denial after this time ends the watch. An API
+/// server that has just started denies everything until it has read its RBAC rules, and must not
+/// end the watches of all clients. kubewarm caches the first denial for the same time, so an
+/// earlier second review would only repeat it.
 const SECOND_DENIAL_PAUSE: Duration = Duration::from_secs(10);
 /// At this age of the last positive access reviews, a watch sends no more events. The age counts
 /// from the time at which kubewarm sent the reviews.
 const MAX_REVIEW_AGE: Duration = Duration::from_secs(30);
-/// At this age of the last positive access reviews, a watch ends.
+/// At this age of the last positive access reviews, a watch ends. From [`MAX_REVIEW_AGE`] until
+/// then, a watch that has sent its initial objects stays open but sends nothing. So a short outage
+/// of the API server does not end all watches.
 const MAX_UNCONFIRMED_AGE: Duration = Duration::from_mins(5);
 
 /// Whether a watch may send events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchPermission {
-    /// The last positive access reviews are less than 30 s old, and no denial followed.
+    /// The last positive access reviews are less than 30 s old, and no denial followed. The watch
+    /// sends events.
     Confirmed,
-    /// Reviews fail, or the last one was a first denial. The watch sends nothing.
+    /// Reviews fail, or the last review was a first denial. The watch sends nothing until a review
+    /// is positive again. A watch that still has initial objects to send ends at once.
     Unconfirmed,
     /// Two reviews have denied the access, or reviews have failed for 5 minutes.
     Lost,
@@ -63,7 +68,8 @@ pub(super) struct WatchReview {
     /// The time of the next review, if none is in progress.
     due: Instant,
     in_progress: Option<BoxFuture<'static, Result<RepeatedReview, CallerRejection>>>,
-    /// Ends at the next review, or when the permission changes with time.
+    /// Ends when the next review is due, or when the age of the last positive reviews changes the
+    /// permission.
     timer: Pin<Box<Sleep>>,
 }
 
@@ -121,8 +127,8 @@ impl WatchReview {
         }
     }
 
-    /// Repeats the reviews when they are due. Returns when the permission may have changed. Cancel
-    /// safe: a review in progress continues at the next call.
+    /// Repeats the reviews when they are due. Returns when the permission might have changed.
+    /// Cancel safe: a review in progress continues at the next call.
     pub(super) async fn changed(&mut self) {
         poll_fn(|context| self.poll_changed(context)).await;
     }
@@ -142,7 +148,8 @@ impl WatchReview {
             if self.in_progress.is_none() && now >= self.due {
                 self.in_progress = Some(self.begin(now));
                 self.reset_timer();
-                // The loop polls the new review and the new timer, which then wake this task.
+                // The loop polls the new review and the new timer once, so that both can wake this
+                // task.
                 continue;
             }
             self.reset_timer();
@@ -164,7 +171,8 @@ impl WatchReview {
     fn record(&mut self, result: Result<RepeatedReview, CallerRejection>, now: Instant) {
         match result {
             // A client can send a certificate and a token. After the certificate's expiry, the
-            // token can name another user, to whose limits the watch does not count.
+            // token can authenticate another user, but the watch counts against the limits of the
+            // first user. So a change of the user counts as a denial.
             Ok(RepeatedReview { caller: Some(caller), .. }) if caller.name != self.caller.name => {
                 self.record_denial(now);
             }

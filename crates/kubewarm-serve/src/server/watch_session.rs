@@ -23,8 +23,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// When kubewarm stops, its watches end at random times within this time, so that their clients do
-/// not all reconnect to the other replicas at once. It is half of the time that the server gives
-/// responses in progress.
+/// not all reconnect to the other replicas at once. The server gives responses in progress twice
+/// this time.
 const STOP_SPREAD: Duration = Duration::from_secs(5);
 
 /// A client's open watch, with its permit, its metrics and its entry in the list of open watches.
@@ -73,8 +73,8 @@ impl WatchSession {
             // A slow client can delay this call for long, so kubewarm checks the permission before
             // each chunk of events.
             let permission = self.review.permission(Instant::now());
-            // Initial objects that wait occupy memory, and the client has no version yet from which
-            // it could continue.
+            // Unsent initial objects occupy memory, and the client has no version yet from which it
+            // could resume. So without a confirmed permission, the watch ends instead of waiting.
             let is_stuck = permission == WatchPermission::Unconfirmed && self.feed.is_beginning();
             if permission == WatchPermission::Lost || is_stuck {
                 self.counted.set_end(ClientWatchEnd::Rejected);
@@ -88,12 +88,13 @@ impl WatchSession {
                     return None;
                 }
                 () = self.review.changed() => continue,
-                // Without the permission, the feed is not asked, which would end at this time too.
+                // Without a confirmed permission, this loop does not poll the feed, which would end
+                // the watch at its timeout. So this branch ends the watch instead.
                 () = sleep_until(timeout), if permission != WatchPermission::Confirmed => {
                     self.counted.set_end(ClientWatchEnd::Timeout);
                     return None;
                 }
-                // Without this permission, the client gets neither events nor bookmarks.
+                // Without a confirmed permission, the client receives neither events nor bookmarks.
                 piece = self.feed.next(), if permission == WatchPermission::Confirmed => piece,
             };
             if let Some(end) = self.feed.ended() {

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// kubewarm reads this number of bytes of a response before it first searches for the object's
 /// resource version. These bytes do not count against `MAX_MEMORY`. kubewarm searches again each
-/// time the number of bytes has doubled, so that the searches take linear time.
+/// time the number of bytes has doubled, so that all searches together take linear time.
 const FREE_BYTES: usize = 16 << 10;
 /// The memory limit in bytes for all responses together in which kubewarm searches for a resource
 /// version. The first `FREE_BYTES` bytes of each response do not count.

@@ -49,14 +49,14 @@ use tokio::{io::copy_bidirectional_with_sizes, time::timeout, try_join};
 /// The time limit for the head of the API server's response. The API server itself ends a request
 /// after 60 s, so this limit is longer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-/// If the API server has not answered within this time, it has probably accepted the token, because
-/// it refuses a token before it executes the request. The request then no longer counts against the
-/// limits on unverified tokens. Otherwise, slow requests with valid tokens would use up these
+/// After this time without a response, the API server has probably accepted the token, because it
+/// rejects an invalid token before it executes the request. So the request no longer counts against
+/// the limits on unverified tokens. Otherwise, slow requests with valid tokens would use up these
 /// limits.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(5);
-/// kubewarm buffers an error response up to this size in bytes. So it can release the request's
-/// permit before the client has read the response. Otherwise rejected callers that read slowly
-/// could hold all permits.
+/// The maximum size in bytes of an error response that kubewarm buffers. After buffering, kubewarm
+/// can release the request's permit before the client has read the response. Otherwise rejected
+/// callers that read slowly could hold all permits.
 const SHORT_ERROR: u64 = 1 << 10;
 /// The maximum size of the body of a forwarded request, in bytes. The API server limits objects to
 /// 3 MiB, but a pod behind `pods/proxy` can accept larger bodies.
@@ -132,7 +132,8 @@ impl RequestForwarder {
     /// - 429 if the caller has too many requests in progress
     /// - 503 if kubewarm cannot connect to the API server, and 504 if the API server does not
     ///   respond in time
-    /// - [`RequestError::Broken`] if the connection breaks after kubewarm may have sent the request
+    /// - [`RequestError::Broken`] if the connection breaks after kubewarm might have sent the
+    ///   request
     pub(super) async fn send(
         &self,
         IncomingRequest { head, body, upgrade, connection }: IncomingRequest,
@@ -147,8 +148,8 @@ impl RequestForwarder {
         let peer = connection.peer;
         // Only for a short write, the response's status shows whether the API server accepted the
         // token. A server behind the API server, such as a pod, can answer a long-running request
-        // or a request that upgrades its connection. So kubewarm authenticates these requests
-        // itself.
+        // or a request that upgrades its connection. So for these requests, kubewarm sends a
+        // TokenReview.
         let authentication = if is_write && !is_long_running && upgrade.is_none() {
             ForwardAuthentication::ApiServer
         } else {

@@ -152,7 +152,8 @@ async fn a_first_request_that_waits_for_its_reviews_gets_its_response() {
     served.end().await;
 }
 
-/// docs/reading.md lists these characters, because the API server accepts them.
+/// The API server accepts the characters in the paths below, but kubewarm's HTTP library does not.
+/// So docs/reading.md lists these characters.
 #[tokio::test]
 async fn the_http_library_rejects_or_drops_characters_that_clients_must_encode() {
     let served = TestServer::new(|_| ());

@@ -34,7 +34,7 @@ async fn the_api_server_authenticates_a_write_and_only_an_accepted_token_keeps_i
         };
         let (answer, ()) = tokio::join!(sender.send_request(write(token)), answering);
         assert_eq!(answer.unwrap().status(), code);
-        // kubewarm remembers for 10 s that the API server refused the token, and rejects the next
+        // kubewarm remembers for 10 s that the API server rejected the token, and rejects the next
         // write itself.
         if code == 401 {
             assert_eq!(sender.send_request(write(token)).await.unwrap().status(), 401);
