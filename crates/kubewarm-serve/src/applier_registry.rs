@@ -1,7 +1,7 @@
-//! Records users who read objects without managedFields, and who apply such objects or may patch
-//! them. A client that applies what it extracts from such an object removes its own fields. So
-//! statuses and metrics report the number of these users, see
-//! docs/adr/0082-keep-managed-fields-by-default.md.
+//! Records users who read objects without managedFields and apply such objects, or may patch them.
+//! client-go's `Extract` functions find a client's own fields by managedFields. Without
+//! managedFields they find no field, so the client's next apply removes its fields. So statuses and
+//! metrics report the number of these users, see docs/adr/0082-keep-managed-fields-by-default.md.
 
 use crate::{
     callers::{AuthenticatedCaller, CallerGate, CallerRejection},
@@ -25,8 +25,8 @@ use tokio::{task::spawn_local, time::Instant};
 /// The maximum number of users who can apply the objects that they read. A user counts once for
 /// each informer. kubewarm ignores further users.
 const MAX_APPLIERS: usize = 256;
-/// The maximum number of readers, each of one informer, about 200 bytes each. kubewarm ignores
-/// further readers.
+/// The maximum number of readers, about 200 bytes each. A user counts once for each informer.
+/// kubewarm ignores further readers.
 const MAX_READERS: usize = 4_096;
 /// The maximum length of a user's name in bytes. kubewarm ignores users with longer names.
 const MAX_NAME: usize = 512;
@@ -44,7 +44,7 @@ const PURGE_PERIOD: Duration = Duration::from_mins(1);
 enum ApplySign {
     /// kubewarm forwarded a server-side apply of the user for the resource.
     Applied,
-    /// An access review permits the user to patch the objects.
+    /// An access review permits the user to patch the objects, and so also to apply them.
     MayPatch,
 }
 
@@ -116,9 +116,9 @@ impl ApplierRegistry {
     }
 
     /// Records a read of objects of `namespace`. If an access review for `patch` is due, returns
-    /// the namespace for this access review. If an earlier one permitted the user to patch, its
-    /// namespace stays, so that a later denial removes the permission. Otherwise, the result is
-    /// `namespace`.
+    /// the namespace for this access review. If an earlier access review permitted the user to
+    /// patch, the next one is for the same namespace, so that a denial ends the permission.
+    /// Otherwise, the result is `namespace`.
     fn record_read(
         &self,
         informer: &InformerKey,

@@ -46,11 +46,11 @@ pub fn bind_all_families(address: SocketAddr) -> io::Result<(Vec<TcpListener>, S
     let bound = first.local_addr()?;
     let mut listeners = vec![first];
     if is_everywhere && bound.is_ipv6() {
-        // If the first listener already accepts IPv4 too, this bind fails.
+        // If the first listener already accepts IPv4 too, this bind fails, and is not needed.
         listeners.extend(TcpListener::bind((Ipv4Addr::UNSPECIFIED, bound.port())));
     }
     for listener in &listeners {
-        // A second `listen` changes only the backlog.
+        // The standard library has already called `listen`. A second call changes only the backlog.
         rustix::net::listen(listener, BACKLOG)?;
     }
     Ok((listeners, bound))

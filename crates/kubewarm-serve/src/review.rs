@@ -26,8 +26,8 @@ pub(super) fn resource(
 ) -> SelfSubjectAccessReviewSpec {
     let AccessAttributes { verb, group, version, resource, namespace, name } = *access;
     let text = |text: &str| Some(text.to_owned());
-    // An absent namespace in an access review means all namespaces, and an absent name means all
-    // names.
+    // In an access review, an absent namespace means all namespaces, and an absent name means all
+    // names. So an empty text becomes `None`.
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = ResourceAttributes {
         verb: text(verb),

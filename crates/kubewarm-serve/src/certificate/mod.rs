@@ -109,7 +109,7 @@ impl ServingCertificate {
 
     /// The TLS configuration of a server. Each handshake uses the current certificate. `protocols`
     /// are the ALPN protocols, the preferred one first. If `clients` is given, the server requests
-    /// client certificates.
+    /// a client certificate, and `clients` verifies it.
     ///
     /// # Errors
     ///

@@ -131,7 +131,8 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Calls `refresh` for `value` every 5 s. Never returns, even if `value` is `None`.
+/// Calls `refresh` for `value` every 5 s. Never returns, even if `value` is `None`, so that callers
+/// can use the call as a branch of `select!`.
 pub async fn keep_refreshed<T: Send + Sync + 'static>(value: Option<&Arc<T>>, refresh: fn(&T)) {
     let Some(value) = value else { return pending().await };
     let mut ticks = interval(CHECK_INTERVAL);
