@@ -20,15 +20,15 @@ pub struct InformerChanges {
     /// Informers that no profile requires any more. The registry ends them and drops their stores.
     pub stop: BTreeSet<InformerKey>,
     /// Existing informers whose [`ProfileMode`] does not change. The registry replaces only their
-    /// settings.
+    /// settings, so that open watches and running lists go on.
     pub retune: Vec<InformerSpec>,
 }
 
 /// Computes the changes that turn the `running` informers into the `desired` informers. The
 /// function is pure, and equal inputs give equal plans.
 ///
-/// The returned plan never starts an informer whose mode is [`ProfileMode::Plan`], and stops such
-/// an informer if it runs.
+/// A profile in mode [`ProfileMode::Plan`] only forecasts costs. So the returned plan never starts
+/// an informer of this mode, and stops such an informer if it runs.
 pub fn plan(
     desired: &DesiredInformers,
     running: &BTreeMap<InformerKey, ProfileMode>,

@@ -35,7 +35,7 @@ pub struct RegistryLimits {
     /// Maximum number of concurrent lists.
     pub lists: usize,
     /// Percentage of the concurrent lists, consistency checks and probes (second, short watches)
-    /// that the profiles of one namespace can use.
+    /// that the profiles of one namespace can use. The rest stays free for other namespaces.
     pub namespace_quota: usize,
     /// Rate limits for requests of informers, by the namespace of the informer's profile. Freshness
     /// checks and consistency checks use at most half of a limit, because access checks need the
@@ -47,8 +47,8 @@ pub struct RegistryLimits {
 /// whether a silent watch missed events.
 ///
 /// At the default `--namespace-quota` of 25 %, the profiles of one namespace can start 16 probes
-/// per second. If profiles have a `maxStalenessSeconds` of 30, that rate is enough for about 400
-/// informers with silent watches.
+/// per second. With a `maxStalenessSeconds` of 30, an informer with a silent watch sends a probe
+/// about every 24 s. So the rate is enough for about 400 such informers.
 const MAX_PROBES: usize = 128;
 
 /// Maximum number of concurrent consistency checks. The number is small because no client waits for
@@ -59,12 +59,12 @@ const MAX_CONSISTENCY_CHECKS: usize = 4;
 /// cache drops a result, kubewarm sends one more request.
 const MAX_CACHED_RESULTS: u64 = 4_096;
 /// How long consistent lists of one object and namespace lookups stay cached, so that informers can
-/// share them. Each informer accepts only a recent result, for example one that was requested after
-/// its own watch broke. A few seconds would therefore be enough.
+/// share them. The exact time matters little, because each informer states how recent a result must
+/// be, for example requested after the informer's own watch broke.
 const RESULT_TTL: Duration = Duration::from_mins(1);
 
-/// Handle to all informers of the process. Callers read reports through it, and the access checker
-/// publishes its decisions. Cheap to clone.
+/// Handle to all informers of the process, cheap to clone. Callers read reports through the handle,
+/// and the access checker publishes its decisions to the informers.
 #[derive(Clone, Default)]
 pub struct InformerHandles {
     informers: Arc<RwLock<BTreeMap<InformerKey, Arc<SharedInformer>>>>,
@@ -111,14 +111,15 @@ impl InformerHandles {
         self.informer(key).map(|informer| informer.access_counter.clone())
     }
 
-    /// Returns the same as [`InformerHandles::get_summary`], and records that a client wants to
-    /// read the store. kubewarm keeps a `maxStalenessSeconds` below 2 minutes only for stores that
-    /// clients read.
+    /// Returns the same as [`InformerHandles::get_summary`], and records that a client reads the
+    /// store. Only for stores with recent reads, kubewarm sends the extra requests that a
+    /// `maxStalenessSeconds` below 2 minutes needs.
     pub fn get_summary_for_read(&self, key: &InformerKey) -> Option<InformerReport> {
         let informer = self.informer(key)?;
         let is_first = informer.status().record_demand();
         if is_first {
-            // The informer's task computes its deadlines again, as after a change of the settings.
+            // The read can lower the age at which the store is stale. So wake the informer's task,
+            // which then computes its deadlines again.
             informer.control.send_modify(|_| ());
         }
         Some(informer.get_summary())
@@ -137,23 +138,25 @@ impl InformerHandles {
     }
 
     /// Returns when an informer's own requests have new results, or an informer was created, since
-    /// the last call returned. Only one caller can wait: the access checker.
+    /// the last call returned. The method supports one caller, the access checker, because each
+    /// result wakes only one.
     pub async fn new_results(&self) {
         self.new_results.added().await;
     }
 
-    /// Returns the informers whose own requests have results that the last call did not return.
+    /// Returns the informers whose own requests have results that the last call did not return, and
+    /// the informers that were created since that call.
     pub fn take_new_results(&self) -> BTreeSet<InformerKey> {
         self.new_results.take()
     }
 
-    /// Publishes the access checker's decision about an informer.
+    /// Publishes the access checker's decision about an informer. An unknown key has no effect.
     ///
-    /// If the decision blocks the informer, its watch ends. From now on, clients cannot read its
-    /// store unless a profile sets `onAccessLost: ServeStale`. If the API server rejected the
-    /// informer's identity, the informer also purges its store, unless a profile sets
-    /// `onAccessLost: ServeStale`. If kubewarm only failed to confirm access in time
-    /// ([`FaultReason::Unverified`]), the store keeps its objects. An unknown key has no effect.
+    /// If the decision blocks the informer, the informer's watch ends and clients cannot read the
+    /// store. If the API server rejected the informer's identity, the informer also purges its
+    /// store. If kubewarm only failed to confirm access in time ([`FaultReason::Unverified`]), the
+    /// store keeps its objects. If a profile sets `onAccessLost: ServeStale`, the store keeps its
+    /// objects in both cases, and this profile's clients can still read them.
     pub fn set_permission(&self, key: &InformerKey, permission: &InformerPermission) {
         if let Some(informer) = self.informer(key) {
             informer.set_permission(permission);
@@ -206,7 +209,8 @@ impl InformerRegistry {
     }
 
     /// Sets the function that creates each later informer's sink, which writes the informer's
-    /// deltas to its store.
+    /// deltas to its store. The operator uses this to limit the number of CacheProfiles in its own
+    /// stores.
     pub fn with_sinks(
         self,
         make: impl Fn(&InformerKey, StoreWriter) -> Box<dyn DeltaSink> + Send + Sync + 'static,
@@ -251,8 +255,8 @@ impl InformerRegistry {
         if let Some(informer) = self.informers.informer(&spec.key) {
             return informer;
         }
-        // Remove the finished tasks of stopped informers, which the `JoinSet` would otherwise keep
-        // until shutdown.
+        // Remove the finished tasks of stopped informers. The `JoinSet` would otherwise keep their
+        // results until shutdown.
         while self.tasks.try_join_next().is_some() {}
         let shared = Arc::clone(&self.shared);
         let writer = self.catalog.open(&spec.key, &spec.indexes);
@@ -264,8 +268,8 @@ impl InformerRegistry {
         let informer =
             Arc::new(SharedInformer::new(spec, &client, sink, reader, changes, new_results));
         self.informers.informers.write().insert(spec.key.clone(), Arc::clone(&informer));
-        // The access checker can have decided before about this informer, which then starts
-        // blocked.
+        // Make the access checker visit the new informer: if the API server has already rejected an
+        // access check for this key, the visit blocks the informer.
         self.informers.new_results.add(&spec.key);
         let running = Arc::clone(&informer);
         self.tasks.spawn(async move {
@@ -345,8 +349,8 @@ impl InformerRegistry {
     }
 }
 
-/// Runs an informer's task whenever the informer is active and has access. Only this function and
-/// the task change the store's objects.
+/// Runs an informer's task again and again while the informer is active and not blocked. Only this
+/// function and the task change the store's objects.
 ///
 /// After a panic of the task, this function logs and reports the panic, waits for a backoff, and
 /// purges the store. Then it runs the task again.

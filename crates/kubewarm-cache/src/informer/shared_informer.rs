@@ -33,8 +33,8 @@ use tokio_util::sync::CancellationToken;
 /// One informer. The controller and the access checker write orders to `control`: pause, relist, or
 /// stop sending requests. The informer's task writes the status and the store.
 ///
-/// To avoid a deadlock, code that needs `control` and the status borrows `control` before it locks
-/// the status.
+/// Code that needs `control` and the status borrows `control` before it locks the status. With one
+/// order for both locks, no deadlock is possible.
 pub(super) struct SharedInformer {
     pub(super) key: InformerKey,
     /// Sends the informer's requests to the API server, or holds the reason why kubewarm rejects
@@ -49,7 +49,8 @@ pub(super) struct SharedInformer {
     pub(super) sink: Mutex<Box<dyn DeltaSink>>,
     pub(super) reader: StoreReader,
     /// A freshness check uses this signal to make the informer's task send a probe (a second, short
-    /// watch). The signal stays pending until the informer's watch is open.
+    /// watch). The signal stays pending until the informer's watch is open, because only then the
+    /// task sends probes.
     pub(super) probe: Notify,
     /// Ends the informer's task permanently. A change of `control` ends only the task's current
     /// run.
@@ -78,7 +79,8 @@ pub(super) struct InformerControl {
     /// the informer's task.
     pub(super) ends: u64,
     /// The latest order to relist: the value of `ends` right after the order, and the relist's
-    /// reason.
+    /// reason. `supervise` compares the value with the last executed order, so that it executes
+    /// each order once.
     pub(super) relist: Option<(u64, RelistReason)>,
 }
 
@@ -213,7 +215,8 @@ impl SharedInformer {
         report
     }
 
-    /// Returns the results of the informer's own requests. A blocked informer counts as failed.
+    /// Returns the results of the informer's own requests. A blocked informer counts as failed,
+    /// because its earlier successes no longer show access.
     pub(super) fn own_requests(&self) -> OwnRequests {
         let is_blocked = self.control.borrow().access.is_blocked();
         let own = self.status().own_requests();
@@ -286,8 +289,8 @@ impl SharedInformer {
         self.enter(TaskState::Backoff);
     }
 
-    /// Records a failed request as [`SharedInformer::record_failure`] does, but keeps the state of
-    /// the informer's task.
+    /// Records a failed request as [`SharedInformer::record_failure`] does, but keeps the task's
+    /// state: the informer's own watch can be open while a second request fails.
     pub(super) fn record_fault(
         &self,
         verb: Verb,
@@ -329,12 +332,12 @@ impl SharedInformer {
     }
 
     /// Purges the store if the API server has rejected the informer's identity since kubewarm
-    /// requested the store's list. The identity is possibly no longer permitted to read these
-    /// objects. A profile with `onAccessLost: ServeStale` prevents this purge. An incomplete first
-    /// list is also purged while access is lost.
+    /// requested the store's list, because the identity is possibly no longer permitted to read
+    /// these objects. With `onAccessLost: ServeStale`, the store keeps the objects until a relist
+    /// replaces them. An incomplete first list is also purged while the informer is blocked.
     ///
-    /// Only `supervise`, which runs the informer's task in a loop, calls this method. It calls the
-    /// method between two runs.
+    /// Only `supervise`, which runs the informer's task in a loop, calls this method. `supervise`
+    /// calls it between two runs, when no list or watch writes to the store.
     pub(super) fn purge_outdated(&self, access: &PermissionRecord) {
         self.enter(TaskState::Queued);
         let listed_in = self.status().listed_in();

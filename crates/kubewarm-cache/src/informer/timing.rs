@@ -14,8 +14,8 @@ pub struct InformerTiming {
     /// Interval in which a list must receive at least [`InformerTiming::list_min_bytes`] bytes.
     /// Otherwise the list fails.
     pub list_window: Duration,
-    /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy one
-    /// of the limited permits to list without end.
+    /// Minimum number of bytes per [`InformerTiming::list_window`]. A slower list would occupy a
+    /// list slot, whose number is limited, without end.
     pub list_min_bytes: u64,
     /// Shortest `timeoutSeconds` of a watch. An informer picks a random value up to twice as long,
     /// as in client-go. So thousands of watches do not end together.
@@ -28,7 +28,8 @@ pub struct InformerTiming {
     /// not list in a loop.
     pub stable_after: Duration,
     /// The informer replaces a watch after this time without bytes and without a proof that the
-    /// store is current. A healthy watch receives a bookmark about every minute.
+    /// store is current. A healthy watch receives a bookmark about every minute, so a watch that
+    /// was silent for this time has missed two.
     pub watch_max_silence: Duration,
     /// `timeoutSeconds` of a probe, a short second watch. kubewarm sends only whole seconds. An API
     /// server of Kubernetes 1.36 sends no bookmark if the value is shorter than 4 s.
@@ -45,11 +46,12 @@ pub struct InformerTiming {
     /// bookmark about 60 s after the last one. So the list is only 20 s old when the bookmark
     /// brings the store to the list's version, which proves the store current.
     pub list_after_bookmark: Duration,
-    /// Minimum time from one consistent list to the next, for a store that must be confirmed only
-    /// every 2 minutes or less often.
+    /// Minimum time from one consistent list to the next, if the store becomes stale only after 2
+    /// minutes or more. Bookmarks arrive about once a minute, and more than one list for each
+    /// bookmark would prove nothing more.
     pub list_interval: Duration,
-    /// Time from a consistent list to the probe (a second, short watch), in which an event usually
-    /// brings the store to the list's version.
+    /// Time from a consistent list to the probe (a second, short watch). On a busy resource, an
+    /// event brings the store to the list's version within this time, so that no probe is needed.
     pub list_grace: Duration,
     /// Time limit for the response headers of a consistent list of one object, and again for its
     /// body. A longer wait would delay the next list until the store is stale.
@@ -66,8 +68,8 @@ pub struct InformerTiming {
     /// Maximum random delay before a reconnect after a broken connection. It spreads the reconnects
     /// of many informers.
     pub reconnect_jitter: Duration,
-    /// How long an informer does not retry a list strategy that failed. The time is limited because
-    /// an upgraded API server can support the strategy.
+    /// How long an informer does not retry a list method that failed. The time is limited because
+    /// an upgraded API server can support the method.
     pub failed_method_ttl: Duration,
     /// Age at which an informer requests the API server's version again before a list. The version
     /// decides how the informer lists, and changes with an upgrade.

@@ -1,4 +1,5 @@
-//! Tells open client watches cheaply that an informer's state has not changed for them.
+//! Shows open watches of clients at low cost whether their access to an informer's store can have
+//! changed.
 
 use super::status::InformerStatus;
 use kubewarm_api::model::AccessLossPolicy;
@@ -29,13 +30,14 @@ pub(crate) struct StatusGuard<'a> {
     counter: &'a AccessCounter,
 }
 
-/// The parts of an informer's status that decide whether clients can read the store: for each
-/// policy whether the store serves, and in which access the store was listed.
+/// The parts of an informer's status that decide whether clients can read the store: the result of
+/// `serves` for each policy, and the value of `listed_in`. `listed_in` counts because a store that
+/// was listed before a rejection stays blocked until a relist.
 type ServingState = ([bool; 2], Option<u64>);
 
 impl AccessCounter {
-    /// Returns the number of changes until now. Read the count before the report: a later change
-    /// then has a higher count. Cost: one atomic read.
+    /// Returns the number of changes until now. Read the count before the report, so that a change
+    /// after the report raises the count and is noticed. Cost: one atomic read.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }

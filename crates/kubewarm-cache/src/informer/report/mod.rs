@@ -72,7 +72,7 @@ pub struct InformerFault {
     pub next_retry: Option<Timestamp>,
 }
 
-/// How a complete list was fetched.
+/// How an informer fetches a complete list.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::AsRefStr, strum::VariantArray,
 )]
@@ -98,7 +98,7 @@ pub struct FirstSync {
     /// Time from `started` to `synced`, measured on the monotonic clock.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
-    /// The strategy of the list that completed.
+    /// The method of the list that completed.
     pub strategy: ListMethod,
 }
 
@@ -112,7 +112,8 @@ pub enum RelistReason {
     Decode,
     /// Resource versions went back, as after an etcd restore.
     Rollback,
-    /// Five consecutive watches ended at once, without an event.
+    /// Five consecutive watches ended at once, without an event. Some API servers end a watch from
+    /// a version that they no longer have in this way, instead of with 410.
     ClosedAtOnce,
     /// The API server ended the watch of a custom resource early. An edit of the CRD can cause this
     /// end, and change the content of objects.
@@ -121,7 +122,7 @@ pub enum RelistReason {
     /// the resource exist again.
     Recreated,
     /// An event arrived for an object that is not in the store, and the event's version is not
-    /// newer than the store's version.
+    /// newer than the store's version. So the store has missed an earlier event.
     Disordered,
     /// A consistency check found a difference between the store and a list of the same version.
     Inconsistent,
@@ -259,7 +260,7 @@ pub struct InformerReport {
     /// Total number of objects of the current list, if the API server reports it.
     pub expected: Option<u64>,
     /// Whether kubewarm is requesting the total number of objects, because the current list exceeds
-    /// a limit. The list is paused meanwhile.
+    /// a limit on memory or objects. The list is paused meanwhile.
     #[serde(skip)]
     pub is_counting: bool,
     /// The last completed relist.
@@ -329,8 +330,8 @@ impl InformerReport {
     }
 
     /// The age at which the store is stale, if `max_staleness` is the lowest `maxStalenessSeconds`
-    /// of its profiles: at least 2 minutes while no client has read the store for 10 minutes. A
-    /// lower bound costs requests, which no client then needs.
+    /// of its profiles. If no client has read the store for 10 minutes, the age is at least 2
+    /// minutes: a lower age costs requests that no client needs.
     pub fn kept_bound(&self, max_staleness: Duration, now: Instant) -> Duration {
         if self.is_read_recently(now) {
             max_staleness
@@ -353,7 +354,7 @@ impl InformerReport {
 
     /// Whether clients of a profile with this `onAccessLost` policy can read the store. A 401 or
     /// 403 for the informer's own request counts as a loss of access until the access checker
-    /// decides.
+    /// decides. If the namespace or the resource does not exist, no policy lets clients read.
     pub fn serves(&self, policy: AccessLossPolicy) -> bool {
         match policy {
             AccessLossPolicy::Reject => self.is_warm(),

@@ -1,4 +1,4 @@
-//! Tells the access checker which informers' own requests have new results.
+//! Reports to the access checker which informers' own requests have new results.
 
 use kubewarm_api::model::InformerKey;
 use parking_lot::Mutex;

@@ -28,18 +28,21 @@ pub struct VerbResults {
 
 impl OwnRequests {
     /// When the API server began to reject the informer's lists or its watches, whichever is later.
-    /// `None` if it rejects neither. So a rejection of the second verb gives a new time.
+    /// `None` if it rejects neither. The access checker starts a check when this time changes, so
+    /// it also reacts to the second rejected verb.
     pub fn refused_at(&self) -> Option<Instant> {
         self.list.refused_at.max(self.watch.refused_at)
     }
 
-    /// When the informer sent its latest successful list or watch.
+    /// When the informer sent its latest successful list or watch. This request shows that access
+    /// is not lost, although it confirms only one verb.
     pub fn verified_at(&self) -> Option<Instant> {
         self.list.allowed_at.max(self.watch.allowed_at)
     }
 
-    /// When the informer sent its last successful list or its last successful watch, whichever is
-    /// earlier. `None` until both have succeeded, and while the informer fails.
+    /// The time at which both verbs are confirmed: when the informer sent its last successful list
+    /// or its last successful watch, whichever is earlier. `None` until both have succeeded, and
+    /// while the informer fails.
     pub fn allowed_at(&self) -> Option<Instant> {
         self.list.allowed_at.min(self.watch.allowed_at).filter(|_| !self.has_failed)
     }
@@ -47,7 +50,8 @@ impl OwnRequests {
     /// Whether the informer is still on its first list or first watch, and no request has failed.
     /// The informer's own requests then show soon whether it has access.
     pub fn is_starting(&self) -> bool {
-        // A streaming list is a watch, so its success confirms only one of the two verbs.
+        // The condition requires no permitted list: after a streaming list, which is a watch, the
+        // informer sends no list that could confirm the verb.
         !(self.has_failed || self.is_synced && self.watch.allowed_at.is_some())
     }
 }

@@ -45,8 +45,8 @@ impl PendingProofs {
         self.0.drain(..=last).next_back().map(|pending| pending.requested_at)
     }
 
-    /// Removes the lists that kubewarm sent until `at`. They prove nothing more, because the store
-    /// is known to contain every change before `at`.
+    /// Removes the lists that kubewarm sent until `at`, when the store is known to contain every
+    /// change before `at`. These lists could prove only that the store contains earlier changes.
     pub(crate) fn forget_until(&mut self, at: Instant) {
         self.0.retain(|pending| pending.requested_at > at);
     }

@@ -12,16 +12,17 @@ use kubewarm_api::model::{FaultReason, RequestFault, Verb};
 #[derive(Clone, Debug)]
 pub(crate) struct PermissionRecord {
     permission: InformerPermission,
-    /// When the informer was blocked for the reason in `permission`. Without a meaning while it is
+    /// When the informer was blocked for the reason in `permission`. Not used while the informer is
     /// not blocked.
     blocked_since: Timestamp,
     /// Number of losses of access.
     pub(crate) losses: u64,
     /// Number of losses in which the API server rejected the informer's identity.
     ///
-    /// If this number has increased since kubewarm requested the store's list, the store stays
-    /// blocked after access returns, until a relist completes. Clients of a profile with
-    /// `onAccessLost: ServeStale` can still read a blocked store.
+    /// If this number has increased since kubewarm requested the store's list, the identity can
+    /// have lost the permission to read some of the objects. So the store stays blocked until a
+    /// relist completes, even after access returns. Clients of profiles with `onAccessLost:
+    /// ServeStale` can still read it.
     pub(crate) refusals: u64,
     /// When the last loss of access began.
     lost_at: Option<Timestamp>,
@@ -80,9 +81,9 @@ impl PermissionRecord {
         *permission != self.permission && permission.state.replaces(&self.permission.state)
     }
 
-    /// Replaces the decision, unless the new one has no evidence that ends a block. Returns whether
-    /// it is a loss of access: the informer had access before, or its access was only unconfirmed
-    /// and the API server now rejects its identity.
+    /// Replaces the decision, if [`PermissionState::replaces`] permits it. Returns whether the new
+    /// decision is a loss of access: the informer had access before, or its access was only
+    /// unconfirmed and the API server now rejects its identity.
     ///
     /// `listed_in` is the value of `refusals` when kubewarm requested the store's complete list, or
     /// `None` without a complete list.

@@ -56,8 +56,9 @@ pub struct InformerPermission {
     /// Whether the informer's identity may list and watch.
     pub state: PermissionState,
     /// When kubewarm sent the last access check whose list and watch the API server permitted, on
-    /// the monotonic clock. An informer whose own request the API server rejected before that time
-    /// retries at once. `None` before the first such access check.
+    /// the monotonic clock. If the API server rejected an informer's own request before this time,
+    /// the informer retries at once instead of waiting for its backoff. `None` before the first
+    /// such access check.
     pub confirmed_at: Option<Instant>,
 }
 

@@ -15,8 +15,9 @@ use kubewarm_api::model::{ObjectKey, RequestFault, ResourceVersion};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Maximum number of undecodable objects that a report names. Further ones share one entry without
-/// a name. The metric `kubewarm_upstream_decode_errors_total` counts all of them.
+/// Maximum number of undecodable objects that a report names, so that reports stay small. All
+/// further objects share one entry without a name. The metric
+/// `kubewarm_upstream_decode_errors_total` counts all of them.
 const MAX_NAMED: usize = 16;
 
 /// The status of one informer, which the informer's task writes. Freshness checks also record in it
@@ -32,12 +33,14 @@ pub(crate) struct InformerStatus {
     /// `InformerStatus` change the fields from which they derive [`InformerPhase`].
     pub(crate) report: InformerReport,
     required_relist: Option<RelistReason>,
-    /// Value of `PermissionRecord::refusals` when kubewarm requested the last complete list.
+    /// Value of `PermissionRecord::refusals` when kubewarm requested the last complete list. If
+    /// `refusals` is higher now, the API server has rejected the identity since, so the store stays
+    /// blocked until a relist.
     listed_in: u64,
     list: VerbResults,
     watch: VerbResults,
-    /// The undecodable objects in the report when the last attempt to list began. The list removes
-    /// them from the report when it completes.
+    /// The undecodable objects in the report when the last attempt to list began. When the list
+    /// completes, they leave the report, because the list shows the current state of each object.
     earlier_undecodable: Arc<[UndecodableObject]>,
     pending: PendingProofs,
     lists: LatencyWindow,
@@ -167,8 +170,9 @@ impl InformerStatus {
         *self.results_of(verb) = VerbResults { allowed_at: Some(at), refused_at: None };
     }
 
-    /// Records that the API server no longer rejects this verb, without changing `allowed_at`. Used
-    /// after a successful probe (a second, short watch).
+    /// Records that the API server no longer rejects this verb. Used after a probe or a consistent
+    /// list, which does not change `allowed_at`: only the lists and watches that fill the store
+    /// count there.
     pub(crate) fn clear_refusal(&mut self, verb: Verb) {
         self.results_of(verb).refused_at = None;
     }
@@ -229,8 +233,8 @@ impl InformerStatus {
         self.lists.record(Instant::now(), took);
     }
 
-    /// Records that a client wants to read the store. Returns whether it is the first one for 10
-    /// minutes. [`InformerReport::kept_bound`] is then possibly lower than before.
+    /// Records that a client wants to read the store. Returns whether the read is the first one for
+    /// 10 minutes: [`InformerReport::kept_bound`] can then return a lower age than before.
     pub(crate) fn record_demand(&mut self) -> bool {
         let now = Instant::now();
         let was_read = self.report.is_read_recently(now);
@@ -328,7 +332,8 @@ impl InformerStatus {
         !self.report.undecodable.is_empty()
     }
 
-    /// Returns the key of an object that may be among the undecodable objects.
+    /// Returns the object's key if the object can be among the undecodable objects: if the report
+    /// contains its name, or an entry without a name. Otherwise returns `None`.
     pub(crate) fn find_undecodable(&self, namespace: &str, name: &str) -> Option<ObjectKey> {
         let may_be = |known: &UndecodableObject| known.is_in(Some(namespace), Some(name));
         self.report
@@ -355,9 +360,9 @@ impl InformerStatus {
     }
 
     /// Removes the undecodable objects that the informer received before the last attempt to list.
-    /// If the list contained such an object again, the object has a new entry, whose name is
-    /// another allocation. So this method compares pointers. It does not compare times, because the
-    /// wall clock can go back.
+    /// If the list contained such an object again, the report has a new entry for the object, whose
+    /// name is another allocation. So this method compares the names' pointers to find the old
+    /// entries. It does not compare times, because the wall clock can go back.
     fn forget_earlier_undecodable(&mut self) {
         let earlier = std::mem::take(&mut self.earlier_undecodable);
         let is_earlier = |known: &UndecodableObject| {
@@ -442,7 +447,8 @@ mod tests {
         tokio::time::advance(BOUND).await;
         assert_eq!(bound(&status), long, "the last read was 10 minutes ago");
         assert_eq!(phase(&status), InformerPhase::Watching, "older than the short bound");
-        // The next read wakes the informer's task, which sends requests for proofs again.
+        // The next read wakes the informer's task, which sends lists and probes for the short bound
+        // again.
         assert!(status.record_demand(), "the first read for 10 minutes");
         assert_eq!(bound(&status), BOUND.as_secs());
         assert_eq!(phase(&status), InformerPhase::Silent);
@@ -462,7 +468,8 @@ mod tests {
         let refused = fail(&mut status, Verb::Watch, FaultReason::Forbidden);
         assert!(refused.is_some());
         fail(&mut status, Verb::Watch, FaultReason::Throttled);
-        // An event of the open watch clears the informer's fault, but is no evidence of access.
+        // An event of the open watch clears the informer's fault. But the API server authorized
+        // this watch earlier, so the event is no evidence of access now.
         status.report.fault = None;
         status.record_success(Verb::List, Instant::now());
         assert_eq!(fail(&mut status, Verb::Watch, FaultReason::Unauthorized), refused);

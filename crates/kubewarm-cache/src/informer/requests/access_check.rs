@@ -16,7 +16,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// `timeoutSeconds` of an access check's watch. kubewarm closes this watch when the response
 /// headers have arrived, because the API server sends them only after it has authorized the watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1);
-/// Resource version from which an access check watches if its list returned no version.
+/// Resource version from which an access check watches if its list returned no version, for example
+/// because the API server rejected the list.
 ///
 /// The etcd of every cluster has compacted version 1. The API server authorizes a watch from this
 /// version, and then rejects the watch with 410.
@@ -54,13 +55,14 @@ impl AccessCheckResult {
     /// have the informer's path and selectors.
     ///
     /// If the list is `Refused`, kubewarm still sends the watch, because RBAC can grant either verb
-    /// alone. If the list is `Undecided`, kubewarm sends no watch.
+    /// alone. If the list is `Undecided`, kubewarm sends no watch, which would fail for the same
+    /// reason.
     ///
     /// # Cost
     ///
     /// Two requests of at most 20 s each. After a 401 or 403 in a namespace, a third request checks
-    /// whether the namespace exists. If `key` has an invalid namespace or requests a forbidden
-    /// Secret payload, kubewarm sends no request.
+    /// whether the namespace exists, because a namespace's Roles disappear with it. If `key` has an
+    /// invalid namespace or requests a forbidden Secret payload, kubewarm sends no request.
     pub async fn run(
         client: &Arc<kube::Client>,
         key: &InformerKey,

@@ -42,7 +42,8 @@ const PROBE_DELAY: Duration = Duration::from_millis(100);
 /// Minimum time between two comparisons of a store with a list. A comparison of 1,000 objects takes
 /// 2 ms, in which the informer cannot change the store.
 pub(crate) const COMPARISON_PAUSE: Duration = Duration::from_millis(5);
-/// Maximum number of probes of one freshness check.
+/// Maximum number of probes of one freshness check. A second probe is necessary if the first one
+/// ended with the change of an object, not with a bookmark.
 const MAX_PROBES: u32 = 2;
 /// Maximum number of concurrent freshness checks. Each check uses one connection for at most 5 s;
 /// further checks wait.
@@ -67,7 +68,8 @@ const RESULT_TTL: Duration = Duration::from_secs(10);
 /// checks, so the result of a check is still cached when the waiting client requests look it up.
 const MAX_RESULTS: u64 = 1_024;
 
-/// Minimum time between two probes of one informer that reads request to get a bookmark.
+/// Minimum time between two probes of one informer that reads request to get a bookmark. Clients
+/// can request versions that do not exist, and such reads must not cause many probes.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs freshness checks, at most one per store at a time. Cheap to clone.
@@ -78,7 +80,7 @@ pub struct FreshnessChecker {
     buckets: NamespaceBuckets,
     permits: Arc<Semaphore>,
     results: ExpiringCache<InformerKey, FreshnessCheckResult>,
-    /// The informers from which a read has recently requested a bookmark.
+    /// The informers from which a read requested a bookmark within the last [`BOOKMARK_INTERVAL`].
     bookmarks: ExpiringCache<InformerKey, ()>,
     /// The tokio runtime that runs each freshness check to its end, even if the waiting client
     /// disconnects.
@@ -90,8 +92,9 @@ impl FreshnessCheckResult {
     /// check.
     ///
     /// Returns `true` if the store had exactly `version` when the store passed the check. Also
-    /// returns `true` if `version` is at least the API server's version during the check. A
-    /// snapshot at any version between these two versions can lack changes.
+    /// returns `true` if `version` is at least the API server's version during the check. These
+    /// versions differ if the store passed by comparison. A snapshot at any version between them
+    /// can lack changes.
     pub fn is_valid_for(&self, version: Option<&ResourceVersion>) -> bool {
         version.is_some_and(|version| *version == self.stored || *version >= self.newest)
     }
@@ -148,11 +151,10 @@ impl FreshnessChecker {
     /// Lets the informer of `key` send a probe (a second, short watch), whose bookmark brings the
     /// store to the API server's version within 1 to 3 s. For a kind without bookmarks, the
     /// informer compares a store of at most 1,000 objects with a list instead. Does nothing if a
-    /// read requested a bookmark from the informer in the last 5 s, or if the rate limit of the
-    /// namespace `payer` permits no request. So clients that request versions that do not exist
-    /// cost little.
+    /// read requested a bookmark from the informer in the last 5 s, or if the rate limit of
+    /// namespace `payer` permits no request.
     pub fn request_proof(&self, key: &InformerKey, payer: &Arc<str>) {
-        // A waiting read calls this method after each of its attempts.
+        // A waiting read calls this method after each of its attempts, so most calls must end here.
         if self.bookmarks.get(key).is_some() {
             return;
         }
@@ -194,7 +196,8 @@ impl FreshnessChecker {
         if before.is_some_and(|before| newest.is_older_than(&before)) {
             // The store is newer than the API server's response. Either an etcd restore lowered
             // resource versions, or this API server lags behind. Send a probe (a second, short
-            // watch), which shows the reason.
+            // watch): if its bookmark is older too, the informer runs a rollback check, which shows
+            // the reason.
             informer.probe.notify_one();
             return Err(not_reached());
         }
@@ -322,7 +325,8 @@ impl SharedInformer {
         }
         self.status().confirm(sent);
         drop(no_writer);
-        // The store's version can be unchanged, but reads that wait for a write can now proceed.
+        // After a comparison, the store's version is unchanged. But the store is confirmed now, so
+        // wake the reads that wait for a version.
         self.reader.wake_version_waits();
         Some(FreshnessCheckResult { at: sent, stored, newest: newest.clone() })
     }

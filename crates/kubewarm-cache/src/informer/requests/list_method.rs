@@ -1,29 +1,29 @@
-//! Chooses the strategy to list a resource (whole, streaming or in pages), and remembers which
-//! strategies failed.
+//! Chooses the method to list a resource (whole, streaming or in pages), and remembers which
+//! methods failed.
 
 use crate::informer::{InformerTiming, ListMethod};
 use kubewarm_api::model::{Identity, InformerKey, InformerSpec, ListStrategy, Resource};
 use kubewarm_client::{ExpiringCache, ServerVersion, ServerVersionCache};
 use tokio::{runtime::Handle, time::Instant};
 
-/// Maximum number of failed list strategies to remember. If kubewarm forgets a failed strategy, an
-/// informer tries that strategy once more.
+/// Maximum number of failed list methods to remember. If kubewarm forgets a failed method, an
+/// informer tries that method once more.
 const MAX_REMEMBERED: u64 = 1_000;
 
 /// First minor version of Kubernetes whose API server encodes a whole list while sending it.
 /// Earlier API servers first build the complete response in memory (KEP-5116).
 const STREAMED_ENCODING: u32 = 33;
 
-/// Selects the list strategies that an informer tries. The selection depends on the API server's
-/// Kubernetes version and on the strategies that have failed.
+/// Selects the list methods that an informer tries. The selection depends on the profile's list
+/// strategy, the API server's Kubernetes version and the methods that have failed.
 pub struct ListMethodSupport {
     server_version: ServerVersionCache,
     avoided: ExpiringCache<(Identity, Resource, ListMethod), ()>,
 }
 
 impl ListMethodSupport {
-    /// Creates the selection without failed strategies. `operator` is the client that requests the
-    /// API server's version, which is the same for every identity.
+    /// Creates the selection without failed methods. `operator` is the client that requests the API
+    /// server's version, which is the same for every identity.
     pub fn new(operator: &kube::Client, timing: &InformerTiming) -> Self {
         Self {
             server_version: ServerVersionCache::new(operator, timing.server_version_ttl),
@@ -41,7 +41,7 @@ impl ListMethodSupport {
         self.server_version.get(&Handle::current()).await.ok()
     }
 
-    /// Returns the list strategy that an informer would try first.
+    /// Returns the list method that an informer would try first.
     pub async fn choose_first(&self, spec: &InformerSpec) -> ListMethod {
         let strategy = spec.settings.lists.strategy;
         let version = self.server_version().await;
@@ -49,12 +49,12 @@ impl ListMethodSupport {
         order.first().copied().unwrap_or(ListMethod::PagedList)
     }
 
-    /// Returns the list strategies to try for an informer, in order. Leaves out strategies that
-    /// recently failed with the same identity and resource.
+    /// Returns the list methods to try for an informer, in order. Leaves out methods that recently
+    /// failed with the same identity and resource, except pages, which every API server supports.
     ///
     /// `Auto` tries a whole list, then a streaming list, then pages. With an API server before
-    /// 1.33, `Auto` tries only pages. If the profile names a strategy, that strategy comes first
-    /// and pages come last.
+    /// 1.33, `Auto` tries only pages, because such a server builds a whole list in memory. If the
+    /// profile names a method, that method comes first and pages come last.
     ///
     /// Measured with 50,000 pods on Kubernetes 1.36:
     ///
@@ -83,7 +83,7 @@ impl ListMethodSupport {
             .collect()
     }
 
-    /// Remembers for `InformerTiming::failed_method_ttl` that the list strategy `method` failed for
+    /// Remembers for `InformerTiming::failed_method_ttl` that the list method `method` failed for
     /// the informer's identity and resource.
     pub(crate) fn avoid(&self, informer: &InformerKey, method: ListMethod) {
         self.avoided.insert(method_key(informer, method), (), Instant::now());

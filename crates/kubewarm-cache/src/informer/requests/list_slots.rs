@@ -10,22 +10,22 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Limits how many informers list at the same time. An informer needs one list permit
-/// ([`ListSlot`]) for each list. Cheap to clone.
+/// Limits how many informers list at the same time. An informer needs one list slot ([`ListSlot`])
+/// for each list. Cheap to clone.
 ///
-/// The profiles of a namespace cannot use more permits than the namespace's limit, and a profile no
+/// The profiles of a namespace cannot use more slots than the namespace's limit, and a profile no
 /// more than its `maxConcurrentLists`. So slow lists of one namespace do not delay the lists of
 /// other namespaces.
 ///
-/// Within a profile, the target with the highest priority receives a permit first. Targets of equal
-/// priority come in the order of their arrival. Among the profiles, the profile comes first whose
-/// next informer has waited longest, whatever its priority. So no profile can delay other profiles
-/// by its priorities.
+/// Within a profile, the target with the highest priority receives a slot first. Targets of equal
+/// priority receive slots in the order of their arrival. Among the profiles, the profile comes
+/// first whose next informer has waited longest, whatever that informer's priority is. So no
+/// profile can delay other profiles by its priorities.
 #[derive(Clone, Debug)]
 pub(crate) struct ListSlots(Arc<Mutex<ListSlotsState>>);
 
-/// Permission for one informer to run one list. When the informer drops it, the next waiting
-/// informer receives permission.
+/// One list slot, with which one informer can run one list. When the informer drops the slot, the
+/// next waiting informer receives a slot.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped at once bounds nothing"]
 pub(crate) struct ListSlot {
@@ -36,12 +36,12 @@ pub(crate) struct ListSlot {
 #[derive(Debug)]
 struct ListSlotsState {
     free: usize,
-    /// Maximum number of permits for one namespace.
+    /// Maximum number of slots for one namespace.
     namespace_limit: usize,
-    /// Permits in use, by namespace.
+    /// Slots in use, by namespace.
     in_use: HashMap<Arc<str>, usize>,
-    /// Profiles with a permit to list, or with an informer that waits for a permit. The map needs
-    /// no size limit, because each informer waits for at most one permit.
+    /// Profiles with a slot, or with an informer that waits for a slot. The map needs no size
+    /// limit, because each informer waits for at most one slot.
     profiles: BTreeMap<ProfileRef, ProfileListSlots>,
     sequence: u64,
 }
@@ -49,7 +49,7 @@ struct ListSlotsState {
 #[derive(Debug, Default)]
 struct ProfileListSlots {
     in_use: usize,
-    /// The profile's informers that wait for a permit, by descending priority and then by arrival.
+    /// The profile's informers that wait for a slot, by descending priority and then by arrival.
     waiting: BTreeMap<(Reverse<u16>, u64), ListSlotWaiter>,
 }
 
@@ -62,7 +62,7 @@ struct ListSlotWaiter {
 
 impl ListSlots {
     /// Lets at most `total` lists run at once, and at most `namespace_limit` lists for the profiles
-    /// of one namespace. If one of these numbers is 0, it counts as 1.
+    /// of one namespace. A 0 counts as 1, because otherwise no informer would ever list.
     pub(crate) fn new(total: usize, namespace_limit: usize) -> Self {
         Self(Arc::new(Mutex::new(ListSlotsState {
             free: total.max(1),
@@ -73,8 +73,8 @@ impl ListSlots {
         })))
     }
 
-    /// Waits for a permit to list for the profile of `member`. Cancel safe: dropping the future
-    /// releases the permit if it was already granted.
+    /// Waits for a slot for the profile of `member`. Cancel safe: dropping the future releases a
+    /// slot that the waiting informer has already received.
     pub(crate) async fn acquire(&self, member: &ListSlotSettings) -> ListSlot {
         loop {
             let (wake, woken) = oneshot::channel();
@@ -84,8 +84,8 @@ impl ListSlots {
                 let position = (Reverse(member.priority), inner.sequence);
                 let waiter = ListSlotWaiter { limit: member.max_concurrent_lists.max(1), wake };
                 let profile = inner.profiles.entry(member.profile.clone()).or_default();
-                // Remove informers that no longer wait. They would otherwise receive a permit to
-                // list and return it at once.
+                // Remove informers that no longer wait. They would otherwise receive a slot and
+                // release it at once.
                 profile.waiting.retain(|_, waiter| !waiter.wake.is_closed());
                 profile.waiting.insert(position, waiter);
             }
@@ -103,20 +103,20 @@ impl ListSlots {
             let granted = self.0.lock().next();
             let Some((profile, waiter)) = granted else { return };
             let slot = ListSlot { slots: self.clone(), profile };
-            // If the informer's wait was cancelled, `send` returns the `ListSlot`. Dropping it
-            // releases the permit to list.
+            // If the informer's wait was cancelled, `send` returns the `ListSlot`, and `drop`
+            // releases the slot.
             drop(waiter.wake.send(slot));
         }
     }
 }
 
 impl ListSlotsState {
-    /// Removes the next waiting informer from its profile's queue, and counts one more permit as
-    /// used. `None` if no waiting informer can receive a permit now.
+    /// Removes the next waiting informer from its profile's queue, and counts one more slot as
+    /// used. `None` if no waiting informer can receive a slot now.
     ///
     /// # Cost
     ///
-    /// O(1) while no permit is free, otherwise O(n) in the number of profiles that wait or list.
+    /// O(1) while no slot is free, otherwise O(n) in the number of profiles that wait or list.
     fn next(&mut self) -> Option<(ProfileRef, ListSlotWaiter)> {
         if self.free == 0 {
             return None;

@@ -68,8 +68,8 @@ impl ListWatchClient {
     /// Lists one object with a consistent read.
     ///
     /// A success shows that the informer's identity is permitted to list. The result contains the
-    /// current resource version and the number of objects after the listed object. If the response
-    /// cannot be parsed or exceeds 8 MiB, the result contains neither value.
+    /// current resource version and the number of objects after the listed object. A success whose
+    /// response cannot be parsed or exceeds 8 MiB contains neither value.
     ///
     /// # Errors
     ///

@@ -40,8 +40,8 @@ pub struct SampleRequest<'a> {
     pub limit: u32,
     /// Continue token of the previous page; empty for the first page.
     pub token: &'a str,
-    /// Whether the page may be in protobuf. The page is in JSON in any case for a custom resource
-    /// and for [`SampleProjection::Metadata`].
+    /// Whether the page can be in protobuf. For a custom resource and for
+    /// [`SampleProjection::Metadata`], the page is always in JSON.
     pub can_use_protobuf: bool,
 }
 
@@ -65,9 +65,9 @@ pub struct SamplePage {
 /// Why a page cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SamplePageError {
-    /// The page is in protobuf, and an object or its kind cannot be read in protobuf. `visit`
-    /// may have received other objects of the page. The caller must request the page in JSON, as
-    /// the informer would.
+    /// The page is in protobuf, and an object or its kind cannot be read in protobuf. The caller
+    /// must request the page again in JSON, as the informer would. `visit` has possibly received
+    /// other objects of the page before this error.
     #[error("the list cannot be read in protobuf")]
     NeedsJson,
     /// The request failed, or its response cannot be used in any encoding.
@@ -88,7 +88,8 @@ impl From<SamplePageError> for RequestFault {
 /// `visit`.
 ///
 /// The result counts undecodable objects, but `visit` does not receive them. This function never
-/// fetches the payload of Secrets, even if the informer would fetch it.
+/// fetches the payload of Secrets, even if the informer would fetch it: a forecast needs no
+/// confidential data, and its memory is then a lower bound.
 ///
 /// # Errors
 ///
@@ -140,7 +141,8 @@ pub async fn fetch_sample_page(
     });
     let ListMetadata { token, remaining_item_count, .. } = meta.await?;
     if !is_known {
-        // If the request accepted only JSON, the API server has sent protobuf anyway.
+        // Without `can_use_protobuf`, the request accepted only JSON. So another encoding is a
+        // fault of the API server, and a second request would not help.
         return Err(if can_use_protobuf {
             SamplePageError::NeedsJson
         } else {
@@ -157,7 +159,7 @@ pub async fn fetch_sample_page(
 }
 
 /// Runs an access check for an informer. The check requests only metadata, even if the informer
-/// would fetch full objects.
+/// would fetch full objects, because RBAC does not distinguish both.
 ///
 /// # Cost
 ///

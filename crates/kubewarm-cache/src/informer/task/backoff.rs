@@ -14,8 +14,8 @@ pub(crate) struct RetryBackoff {
     /// The first delay.
     unit: Duration,
     failures: u32,
-    /// Attempts since the last reset that began before the end of their delay, because the API
-    /// server was reachable again.
+    /// Number of attempts since the last reset that began before the end of their delay, because
+    /// the API server was reachable again. [`RetryBackoff::early_delay`] grows with this number.
     early_starts: u32,
 }
 

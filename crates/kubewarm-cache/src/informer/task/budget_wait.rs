@@ -1,7 +1,7 @@
 //! Pauses an informer's list for two reasons:
 //!
 //! - Every profile that declares the informer exceeds its limit on memory or objects. The pause
-//!   ends when usage falls below a limit, or when the controller stops the informer.
+//!   ends when one profile is within its limits again, or when the controller stops the informer.
 //! - The thread that compresses stored objects again, with a better dictionary, is late.
 
 use super::list::ListRun;
@@ -26,8 +26,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum pause of a list. A paused list still counts against the limit on concurrent lists. A
 /// longer pause means that the controller is stuck.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// Maximum pause for compression. It shares its thread with the stores of other kinds, so it can be
-/// late for long. The list then goes on, and the process needs more memory than it accounts.
+/// Maximum pause for compression. One thread compresses the stores of all kinds, so compression can
+/// be late for long. The list then goes on, and the process needs more memory than its stores
+/// report.
 const MAX_COMPRESSION_PAUSE: Duration = Duration::from_secs(5);
 /// Timeout of the request for the total number of the informer's objects, long enough for a busy
 /// API server. The list is paused during this request. From the total number, kubewarm computes
@@ -36,14 +37,15 @@ const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ListRun<'_> {
     /// Pauses a list while every profile that declares the informer exceeds its limit on memory or
-    /// objects, and while compression is late. Returns `true` if the list paused. The caller then
-    /// restarts its own time limits.
+    /// objects, and while compression is late. Returns `true` if the list paused, so that the
+    /// caller restarts its own time limits, which must not count the pause.
     ///
-    /// `bytes` is the size of the object that the list just added to the store. The method does
-    /// this once per MiB of received objects.
+    /// `bytes` is the size of the object that the list just added to the store. To stay cheap, the
+    /// method compares usage with the limits only once per MiB of received objects.
     ///
-    /// When the usage first exceeds a limit, the method requests the total number of objects. It
-    /// then notifies the controller, which stops an informer that does not fit into the limits.
+    /// When the usage first exceeds a limit, the method requests the total number of objects, from
+    /// which kubewarm reports the sufficient limit. Then the method notifies the controller, which
+    /// stops an informer that does not fit.
     ///
     /// # Errors
     ///
@@ -99,8 +101,8 @@ impl ListRun<'_> {
     }
 }
 
-/// Sets [`InformerReport::is_counting`](super::InformerReport::is_counting) until it is dropped,
-/// also if the task ends before the response.
+/// Sets [`InformerReport::is_counting`](crate::informer::InformerReport::is_counting) to true until
+/// the guard is dropped, also if the task ends before the response.
 struct ObjectCountGuard<'a>(&'a SharedInformer);
 
 impl<'a> ObjectCountGuard<'a> {

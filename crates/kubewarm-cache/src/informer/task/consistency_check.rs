@@ -2,7 +2,8 @@
 //! that misses an event looks like a healthy watch.
 //!
 //! The list is at the store's exact resource version, so changes during the check have no effect. A
-//! check compares only names, UIDs and resource versions.
+//! check compares only names, UIDs and resource versions, because each change gives an object a new
+//! version.
 
 use super::{watch::WatchRun, watch_stream::WatchStreamEnd};
 use crate::informer::requests::{digest::ObjectSetDigest, request_builder::ListPaging};

@@ -170,8 +170,8 @@ impl WatchRun<'_> {
     }
 
     /// Removes the undecodable object `reported` from the informer's report, because the store has
-    /// applied a later state of the object. The event log lacks the undecodable states, so it drops
-    /// its changes before.
+    /// applied a later state of the object. The event log drops its earlier changes: watches from
+    /// there would miss the undecodable states.
     fn end_undecodable(&self, reported: Option<ObjectKey>) {
         if let Some(object) = reported {
             self.session.informer.apply(Delta::Unreadable);
@@ -209,9 +209,9 @@ impl WatchRun<'_> {
     /// Reports an undecodable object, and removes its previous version from the store. The report
     /// comes first, so that no client mistakes the removal for a deletion.
     ///
-    /// An event that is not newer than the stored object changes nothing. If the event is older
-    /// than the store, which lacks the object, or if the object's name is unreadable, the watch
-    /// ends and the informer relists.
+    /// An event that is not newer than the stored object changes nothing. In two cases, the watch
+    /// ends and the informer relists: the object's name is unreadable, or the store lacks the
+    /// object although the event is not newer than the store.
     fn drop_undecodable(
         &mut self,
         event: UpstreamEvent<'_>,
@@ -238,14 +238,15 @@ impl WatchRun<'_> {
     }
 }
 
-/// Returns the key of an object that may be among the `rejected` undecodable objects in the report.
+/// Returns the object's key if the object can be among the undecodable objects in the report,
+/// otherwise `None`. `rejected` is the number of these objects.
 fn find_reported(
     rejected: u64,
     informer: &SharedInformer,
     namespace: &str,
     name: &str,
 ) -> Option<ObjectKey> {
-    // Almost all events find no such object, and then need no lock.
+    // Usually no object is undecodable, and events then need no lock.
     if rejected == 0 {
         return None;
     }
@@ -254,7 +255,7 @@ fn find_reported(
 
 /// Whether the controller must be notified of every event of this informer. True only for the
 /// informers of Namespaces and CacheProfiles, because the controller reads their stores. These
-/// objects rarely change.
+/// objects rarely change, so the notifications cost little.
 fn is_followed(key: &InformerKey) -> bool {
     let resource = key.resource.group_resource();
     key.is_own() || (resource.group(), resource.resource()) == ("", "namespaces")

@@ -19,8 +19,8 @@ use kubewarm_wire::upstream::{DecodeError, ListMetadata, ListSplitter, RejectedO
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
-/// A complete list response whose objects are in the store. The store can also contain objects that
-/// the API server has deleted since the previous list.
+/// A complete list response whose objects are in the store. Until [`Delta::ListDone`], the store
+/// can also contain objects that the API server has deleted since the previous list.
 pub(crate) struct AppliedList {
     pub(crate) version: ResourceVersion,
     /// The open watch of a streaming list, which continues with changes. `None` if the list was not
@@ -33,7 +33,8 @@ pub(crate) enum ListError {
     Fault(RequestFault),
     /// The list has a lower resource version than the store, for example after an etcd restore.
     RolledBack,
-    /// An object cannot be read in protobuf, or the field tables lack the kind of the list.
+    /// An object cannot be read in protobuf, or the kind of the list is not in the field tables,
+    /// with which kubewarm reads protobuf.
     NeedsJson(RejectedObject),
 }
 
@@ -43,7 +44,7 @@ impl From<RequestFault> for ListError {
     }
 }
 
-/// One list, with all attempts by other methods.
+/// One list. If a method fails, the same `ListRun` tries the next method.
 pub(crate) struct ListRun<'a> {
     pub(super) session: &'a mut InformerSession,
     history: &'a mut ListHistory,
@@ -56,7 +57,7 @@ pub(crate) struct ListRun<'a> {
 #[derive(Default)]
 pub(crate) struct ListHistory {
     /// Number of consecutive lists that failed because the response was cut off or malformed. After
-    /// two, the informer lists in pages.
+    /// two, the informer lists in pages, whose short responses break off less often.
     broken_lists: u32,
     /// Number of objects that the current list found with a new UID, including the failed attempts
     /// of this list. A later attempt finds these objects unchanged, so a new attempt does not reset
@@ -97,8 +98,8 @@ impl<'a> ListRun<'a> {
         Self { session, history, unchecked_bytes: 0 }
     }
 
-    /// Waits for a list slot (a permit for one concurrent list), lists, and returns what the
-    /// informer does next. `why` is the reason of a relist, or `None` for a first list.
+    /// Waits for a list slot, lists, and returns what the informer does next. `why` is the reason
+    /// of a relist, or `None` for a first list.
     pub(crate) async fn list(
         mut self,
         why: Option<RelistReason>,
@@ -110,8 +111,8 @@ impl<'a> ListRun<'a> {
         }
         let settings = self.session.informer.settings(InformerSettings::clone);
         let shared = Arc::clone(&self.session.shared);
-        // Choose the list strategies and the encoding before waiting for a permit to list. Both can
-        // send requests, and a slow response must not occupy a permit.
+        // Choose the list methods and the encoding before waiting for a list slot. Both choices can
+        // send requests, and a slow response must not occupy a slot.
         let version = shared.list_methods.server_version().await;
         let key = &self.session.informer.key;
         let mut order = shared.list_methods.order(version.as_ref(), key, settings.lists.strategy);
@@ -126,8 +127,7 @@ impl<'a> ListRun<'a> {
         };
 
         if self.history.broken_lists >= 2 {
-            // At least two consecutive lists broke off or were malformed. Use pages, because short
-            // responses break off less often.
+            // At least two consecutive lists broke off or were malformed, so use only pages.
             order.retain(|&method| method == ListMethod::PagedList);
         }
         let mut methods = order.into_iter().peekable();
@@ -386,8 +386,9 @@ impl<'a> ListRun<'a> {
     /// Returns an error if the list is older than the store, which shows an etcd restore. Returns
     /// `Ok` if `meta` has no version yet.
     ///
-    /// The API server sends the version of built-in kinds before the items. It sends the version of
-    /// custom resources after the items.
+    /// The API server sends the version of built-in kinds before the items, and the version of
+    /// custom resources after the items. So the caller checks the version before the first item and
+    /// at the end.
     fn refuse_older(&self, meta: &ListMetadata) -> Result<(), ListError> {
         match ResourceVersion::parse(&meta.resource_version) {
             Some(listed) => self.refuse_rollback(&listed),
@@ -410,8 +411,8 @@ impl<'a> ListRun<'a> {
     }
 }
 
-/// Whether `fault` shows that the list strategy `method` does not work for the resource. Any other
-/// fault would affect every strategy.
+/// Whether `fault` shows that the list method `method` does not work for the resource. Any other
+/// fault would affect every method.
 fn needs_other_method(method: ListMethod, fault: &RequestFault) -> bool {
     match method {
         ListMethod::List => matches!(fault.reason(), FaultReason::TimedOut | FaultReason::TooLarge),

@@ -57,25 +57,27 @@ pub(crate) struct TaskContext {
     /// whether an etcd restore has lowered versions before an interrupted watch resumes, and
     /// whether a store is current.
     ///
-    /// All informers of one identity and resource share the list, because its
-    /// resource version covers the whole resource. So 2,000 informers of 20 resources need 20
-    /// requests, if all informers read with the same ServiceAccount.
+    /// All informers of one identity and resource share the list, because its resource version
+    /// covers the whole resource. So 2,000 informers of 20 resources need 20 requests, if all
+    /// informers read with the same ServiceAccount.
     pub(crate) peeks: ExpiringCache<(Identity, Resource), ListMetadata>,
     /// The last lookup of each namespace by each identity.
     ///
     /// A list in a namespace that does not exist succeeds and is empty. So every informer with an
-    /// empty store requests its Namespace object every `InformerTiming::namespace_check`.
+    /// empty store looks up its Namespace every `InformerTiming::namespace_check`. Informers of one
+    /// namespace share the lookup.
     pub(crate) namespaces: ExpiringCache<(Identity, Arc<str>), NamespaceExistence>,
     pub(crate) changes: ChangeNotifier,
     pub(crate) timing: InformerTiming,
-    /// When the API server last answered any client.
+    /// When the API server last answered any client. After an outage, informers retry before their
+    /// backoff ends.
     pub(crate) reachability: ServerReachability,
 }
 
 /// One run of an informer's list-and-watch. `supervise` creates one `InformerTask` for each run.
 ///
-/// A list and a watch have their own state, [`ListRun`] and [`WatchRun`], which ends with them.
-/// State that lasts longer than one list or one watch is in `lists` and `watches`.
+/// The state of one list is in [`ListRun`], and the state of one watch in [`WatchRun`]. State that
+/// lasts longer is in `lists` and `watches`.
 pub(crate) struct InformerTask {
     session: InformerSession,
     control: Receiver<InformerControl>,
@@ -88,7 +90,8 @@ pub(crate) struct InformerTask {
 /// The next activity of the task.
 #[derive(Debug)]
 pub(crate) enum TaskAction {
-    /// List the objects. The value is the reason of a relist, or `None` for the first list.
+    /// List the objects. The value is the reason of a relist, or `None` for a first list, which has
+    /// no reason.
     List(Option<RelistReason>),
     Watch,
     /// Run a rollback check (a consistent read that detects an etcd restore). Then open a watch
@@ -166,8 +169,8 @@ impl InformerTask {
         }
     }
 
-    /// If `next` is a relist, records the relist in the informer's status, so that a paused
-    /// informer relists when it resumes.
+    /// If `next` is a relist, records the relist in the informer's status. If the informer is
+    /// paused before the relist, it then relists when it resumes.
     fn record_relist(&self, next: TaskAction) -> TaskAction {
         if let TaskAction::List(Some(why)) = next {
             self.session.informer.status().require_relist(why);
@@ -206,7 +209,8 @@ impl InformerTask {
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             () = self.early_start(failed_at), if is_unreachable => self.backoff.start_early(),
-            // The API server permitted an access check after it had rejected this request.
+            // The API server has permitted an access check since it rejected this request, so retry
+            // at once.
             _ = self.control.wait_for(|control| confirmed_at(control) > Some(failed_at)), if is_denied => {}
         }
         if matches!(then, TaskAction::Watch | TaskAction::Verify { .. }) {
@@ -243,7 +247,7 @@ impl InformerTask {
     }
 
     /// The rollback check: whether a consistent read returns a version that is older than the
-    /// store's version.
+    /// store's version. `false` if the versions are not numbers, because they have no order.
     ///
     /// After an etcd restore, the API server accepts a watch from a version that it has not reached
     /// yet. The watch stays silent until the API server reaches that version, and misses the

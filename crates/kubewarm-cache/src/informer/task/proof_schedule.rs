@@ -15,8 +15,9 @@ use tokio::time::Instant;
 /// enough for all of them.
 const SHARED_FOR: Duration = Duration::from_secs(10);
 
-/// Maximum exponent of the pause after probes that proved nothing: 128 times
-/// `InformerTiming::probe_pause`, about 10 minutes.
+/// Maximum exponent of the pause after probes that proved nothing. The longest pause is 128 times
+/// `InformerTiming::probe_pause`, about 10 minutes, so that a probe still notices when the cause
+/// has gone.
 const MAX_DOUBLINGS: u32 = 7;
 
 /// Time before the end of a watch at which the informer sends a consistent list at the latest.
@@ -24,16 +25,16 @@ const MAX_DOUBLINGS: u32 = 7;
 /// takes at most a few seconds.
 const BEFORE_END: Duration = Duration::from_secs(7);
 
-/// The times at which an informer sends consistent lists and probes, which prove that its store is
-/// current, while one watch is open.
+/// When an informer sends consistent lists and probes, which together prove that its store is
+/// current. Each watch has its own schedule.
 #[derive(Debug)]
 pub(crate) struct ProofSchedule {
     /// When the last bookmark arrived, or the watch opened.
     bookmark_at: Instant,
     /// When the API server ends the watch.
     ends_at: Instant,
-    /// When kubewarm sent the consistent list that this informer last used. Another informer can
-    /// have requested it.
+    /// When kubewarm sent the consistent list that this informer last used. The list can be shared:
+    /// then another informer requested it.
     asked_at: Option<Instant>,
     /// After a failed request, the informer sends no list and no probe before this time.
     not_before: Instant,
@@ -72,8 +73,9 @@ impl ProofSchedule {
     /// reaches it.
     pub(crate) fn list_at(&self, need: &ProofNeed, timing: &InformerTiming) -> Instant {
         let due = if need.bound < KEPT_BY_BOOKMARKS {
-            // After the list, a proof takes up to 3 s more, because of the probe. So with the
-            // lowest `maxStalenessSeconds`, 10 s, a store is proven again when it is about 8 s old.
+            // Half of the bound is left for the probe, which takes up to 3 s after the list. So
+            // with the lowest `maxStalenessSeconds`, 10 s, a store is proven again when it is about
+            // 8 s old.
             self.asked_at.map_or(need.current_at, |at| at.max(need.current_at)) + need.bound / 2
         } else {
             let before_bookmark = self.bookmark_at + timing.list_after_bookmark;
@@ -101,7 +103,8 @@ impl ProofSchedule {
     }
 
     /// When to open the next probe (a second, short watch). `None` if the store has reached the
-    /// versions of all lists, because a probe alone proves nothing.
+    /// versions of all lists: a probe only brings the store to a list's version, and proves nothing
+    /// alone.
     pub(crate) fn probe_at(&self, need: &ProofNeed, timing: &InformerTiming) -> Option<Instant> {
         let event_due = need.pending_since? + timing.list_grace;
         let due = if need.bound < KEPT_BY_BOOKMARKS {

@@ -28,7 +28,7 @@ use tokio::{
 };
 
 /// Maximum number of remembered encodings: one for each identity, resource and API server version.
-/// kubewarm compares a forgotten encoding again.
+/// If kubewarm forgets an encoding, the next list costs one more comparison.
 const MAX_REMEMBERED: u64 = 1_000;
 /// How long kubewarm remembers an encoding. A year is longer than an API server keeps its version,
 /// so in practice only another version causes a new comparison.

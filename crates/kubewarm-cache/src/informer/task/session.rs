@@ -24,7 +24,8 @@ const LOGGED: u64 = 16;
 pub(crate) struct InformerSession {
     pub(crate) informer: Arc<SharedInformer>,
     /// Number of times that the API server had rejected the informer's identity when this run of
-    /// the task began. The run ends when the number increases.
+    /// the task began. Each list is recorded with this number, which shows whether a rejection came
+    /// later. The run ends when the number increases.
     pub(crate) refusals: u64,
     pub(crate) list_watch: ListWatchClient,
     pub(crate) metrics: Arc<ResourceMetrics>,
@@ -52,7 +53,8 @@ impl InformerSession {
         refusals: u64,
     ) -> Self {
         let key = &informer.key;
-        // A watch that resumes must have the encoding of the store.
+        // A watch that resumes must have the encoding of the store, because all objects of a store
+        // have one encoding.
         let encoding = informer.reader.encoding();
         let mut list_watch = list_watch.clone();
         list_watch.accept_protobuf(encoding != ObjectEncoding::Json);
@@ -102,8 +104,8 @@ impl InformerSession {
         self.informer.settings(|settings| Arc::clone(&settings.list_slot_owner.profile.namespace))
     }
 
-    /// The version that the store has reached. The next watch starts from it. `None` before
-    /// the first list is in the store.
+    /// The version that the store has reached, from which the next watch starts. `None` before the
+    /// first list is in the store.
     pub(crate) fn version(&self) -> Option<ResourceVersion> {
         self.informer.reader.version()
     }
@@ -129,8 +131,8 @@ impl InformerSession {
     }
 
     /// Returns a fault if the API server confirms that the informer's namespace does not exist.
-    /// `None` if the namespace exists, or if the informer's identity cannot read namespaces.
-    /// kubewarm sent the namespace lookup after `since`.
+    /// `None` if the namespace exists, even if it is being deleted, or if the informer's identity
+    /// cannot read namespaces. kubewarm sent the namespace lookup after `since`.
     pub(crate) async fn absent_namespace(&self, since: Instant) -> Option<RequestFault> {
         let existence = self.look_up_namespace(since).await;
         missing_namespace(&self.informer.key.scope, existence)

@@ -9,8 +9,8 @@
 ///   any             ──► Queued or Backoff    after a list or a watch ended or failed
 /// ```
 ///
-/// [`Status::is_synced`](super::status::InformerStatus::is_synced) reports whether the store holds
-/// a complete list. The store keeps this list during failures, relists and pauses.
+/// Whether the store holds a complete list is not part of this state, because the store keeps the
+/// list during failures, relists and pauses. `InformerStatus::is_synced` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskState {
     /// The task waits because kubewarm limits the number of concurrent lists, or opens a watch.

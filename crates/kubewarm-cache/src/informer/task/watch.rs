@@ -24,7 +24,8 @@ use tokio::{
 };
 
 /// Maximum number of consecutive watches that end at once; the informer then relists. Some API
-/// servers close a watch from an expired version without a response of 410 (kubernetes#104171).
+/// servers close a watch from an expired version without a 410 (kubernetes#104171), and only a list
+/// brings a newer version.
 const CLOSED_AT_ONCE: u32 = 5;
 
 /// One open watch.
@@ -37,7 +38,8 @@ pub(crate) struct WatchRun<'a> {
     /// When the last list completed.
     pub(super) listed_at: Option<Instant>,
     pub(super) opened_at: Instant,
-    /// Number of events whose version was newer than the store's version.
+    /// Number of events whose version was newer than the store's version. A probe compares this
+    /// number before and after, to detect whether the watch still delivers events.
     pub(super) new_events: u64,
     pub(super) has_reported_silence: bool,
     /// The store's version after the last probe that raised it. The informer's own watch can send a
@@ -106,7 +108,8 @@ impl InformerSession {
     }
 
     /// Makes the informer relist next: at once, or after a backoff if the last list completed less
-    /// than `InformerTiming::stable_after` ago.
+    /// than `InformerTiming::stable_after` ago. So an informer whose watches fail at once does not
+    /// list in a loop.
     fn relist(
         &self,
         listed_at: Option<Instant>,
@@ -142,8 +145,8 @@ impl WatchRun<'_> {
             self.history.closed_at_once = 0;
         }
         let next = self.next_action(end, &stream, lasted)?;
-        // Limit the rate at which the informer opens watches, regardless of why the last watch
-        // ended.
+        // Limit the rate at which the informer opens watches, because no backoff follows after a
+        // watch that ended without a failure.
         if matches!(next, TaskAction::Watch | TaskAction::Verify { .. }) {
             drop(stream);
             sleep(self.min_interval().saturating_sub(lasted)).await;
@@ -330,8 +333,9 @@ impl WatchRun<'_> {
                 () = self.session.informer.probe.notified(), if probe.is_terminated() => {
                     probe = self.probe();
                 }
-                // After twice `InformerTiming::immediate_end`, an open watch clears the last fault,
-                // even without an event.
+                // A watch that fails at once has ended before twice
+                // `InformerTiming::immediate_end`. So a watch that is still open works, and clears
+                // the last fault even without an event.
                 () = sleep_until(well_at), if had_fault => {
                     had_fault = false;
                     self.session.informer.status().report.fault = None;

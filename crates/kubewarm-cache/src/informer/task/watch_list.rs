@@ -17,8 +17,8 @@ impl ListRun<'_> {
     /// initial events.
     ///
     /// The list fails if no bytes arrive for `watch_list_timeout`, or if it takes longer than ten
-    /// times `watch_list_timeout`. An API server without support for `sendInitialEvents` never
-    /// sends that bookmark.
+    /// times `watch_list_timeout`. Without these limits, an API server that does not support
+    /// `sendInitialEvents`, and so never sends that bookmark, would block the informer.
     pub(crate) async fn list_streaming(&mut self) -> Result<AppliedList, ListError> {
         let started = Instant::now();
         let listed = self.receive_initial().await;

@@ -101,7 +101,7 @@ impl WatchRun<'_> {
             let result = watched.map_err(|fault| ProbeFault { verb, fault })?;
             drop(permit);
             if let WatchProbeResult::Event(version) = &result {
-                // Versions without an order can only be equal.
+                // For versions without an order, `>=` is true only if both are equal.
                 let arrived = informer.reader.wait_for_version(|current| current >= Some(version));
                 let _late = timeout(timing.probe_grace, arrived).await;
             }
@@ -207,8 +207,9 @@ impl WatchRun<'_> {
         }
     }
 
-    /// Records whether the store is current as of the list at `pending_since`. A newer list, whose
-    /// version the store has not reached, does not count.
+    /// Records whether the probe has proven the store current as of the list at `pending_since`,
+    /// which decides when the next probe follows. Newer lists, whose versions the store has
+    /// possibly not reached, do not count.
     fn record_probe(&mut self, pending_since: Option<Instant>) {
         let Some(pending_since) = pending_since else { return };
         let current_at = self.session.informer.status().report.current_at;
@@ -216,8 +217,9 @@ impl WatchRun<'_> {
         self.proofs.record_probe(is_proven, Instant::now(), &self.session.shared.timing);
     }
 
-    /// Whether the informer's own watch has not reached `version`, which the probe's watch received
-    /// in an event. The informer's own watch had `new_events` when the probe began.
+    /// Whether the informer's own watch has not delivered `version`, which the probe's watch
+    /// received in an event. `new_events` is the number of events that the informer's own watch had
+    /// delivered when the probe began.
     fn lacks(&self, version: &ResourceVersion, new_events: u64) -> bool {
         self.session.version().is_some_and(|known| match known.partial_cmp(version) {
             Some(order) => order.is_lt(),

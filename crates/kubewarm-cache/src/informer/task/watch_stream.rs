@@ -23,7 +23,7 @@ pub(crate) struct WatchStream {
 
 /// Why a watch ended.
 pub(crate) enum WatchStreamEnd {
-    /// The response ended normally.
+    /// The response ended normally, for example at the watch's `timeoutSeconds`.
     Clean,
     Broken(RequestFault),
     /// The informer closed the watch, because the watch was silent or missed events. The text

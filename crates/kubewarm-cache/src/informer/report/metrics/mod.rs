@@ -33,7 +33,7 @@ struct MetricsByResource {
     own: HashMap<Resource, Arc<ResourceMetrics>>,
     other: Arc<ResourceMetrics>,
     /// Whether the metrics in `other` count any resource, because more than 200 resources had
-    /// metrics. If not, kubewarm does not export these metrics.
+    /// metrics. If not, kubewarm does not export `other`, whose series would all be zero.
     is_full: bool,
 }
 
