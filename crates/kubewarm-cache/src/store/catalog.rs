@@ -15,9 +15,9 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Maximum number of field indexes in one store that profiles declare. If the profiles declare more
-/// indexes, the store creates only the first 32 in the order of their field paths. kubewarm then
-/// logs a warning.
+/// Maximum number of field indexes in one store that profiles declare, because each index takes
+/// memory and time for each change. If the profiles declare more indexes, the store creates only
+/// the first 32 in the order of their field paths, and kubewarm logs a warning.
 pub const INDEXES_PER_STORE: usize = 32;
 
 /// The groups of stores that share zstd dictionaries.
@@ -25,9 +25,9 @@ type DictionaryGroups = BTreeMap<DictionaryGroupKey, Weak<DictionaryGroup>>;
 
 /// Stores with equal keys share zstd dictionaries.
 ///
-/// A dictionary makes objects smaller that contain the same text as its samples, and users can see
-/// the size of their stores. So the samples come only from objects that the same namespace's
-/// profiles read with the same identity.
+/// A dictionary makes objects smaller that contain the same text as its samples. Users can see the
+/// size of their stores, and could so guess texts in other users' samples. So the samples come only
+/// from objects that the same namespace's profiles read with the same identity.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct DictionaryGroupKey {
     resource: Resource,
@@ -73,16 +73,15 @@ impl StoreCatalog {
         Self { decode_errors: DecodeErrorCounter(Some(Arc::new(count))), ..self }
     }
 
-    /// Creates a `StoreCatalog` for a sample of objects. Its stores use a dictionary even if the
-    /// sample is too small for the dictionary to pay.
+    /// Creates a `StoreCatalog` for a sample of objects, which predicts the memory of more objects.
+    /// So its stores use a dictionary even if the sample is too small for the dictionary to pay.
     pub(super) fn of_sample() -> Self {
         Self { dictionary_cost: DictionaryCost::Ignored, ..Self::default() }
     }
 
     /// Opens an empty store with an index of each field path in `indexes`, and of the fields that
-    /// the API server indexes. If a store is already
-    /// open under `key`, the call closes that store. Readers of the closed store keep its last
-    /// objects.
+    /// the API server indexes for the kind. If a store is already open under `key`, the call closes
+    /// that store. Readers of the closed store keep its last objects.
     pub fn open(&self, key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> StoreWriter {
         let group = self.dictionary_group(key);
         let (is_secret, meter) = (key.has_secrets(), self.meter(key));
@@ -148,8 +147,8 @@ impl StoreCatalog {
     }
 
     /// Closes the store of the informer `key`, and ends all
-    /// [`EventLogFollower`](super::EventLogFollower)s of the store. Its memory is freed when the
-    /// store's writer and last reader are dropped.
+    /// [`EventLogFollower`](super::EventLogFollower)s of the store. The store's memory is freed
+    /// when its writer and last reader are dropped.
     pub fn close(&self, key: &InformerKey) {
         let old = self.stores.write().remove(key);
         if let Some(store) = old {
@@ -158,9 +157,9 @@ impl StoreCatalog {
     }
 
     /// Makes an open store index exactly the field paths in `indexes`, and the fields that the API
-    /// server indexes. The call drops other field
-    /// indexes at once. The `StoreCatalog`'s maintenance thread fills new indexes later. Queries
-    /// use an index only when the index is complete.
+    /// server indexes for the kind. The call drops other field indexes at once. The
+    /// `StoreCatalog`'s maintenance thread fills new indexes later, and queries use an index only
+    /// when it is complete.
     ///
     /// Cost: constant for the caller. The maintenance thread takes about 4 µs for each object and
     /// index. It locks the store for less than a millisecond at a time.
@@ -199,7 +198,7 @@ fn all_indexes(key: &InformerKey, indexes: &BTreeSet<FieldPath>) -> Vec<FieldPat
         let declared = indexes.len();
         tracing::warn!(informer = %key, declared, limit = INDEXES_PER_STORE, "too many indexes");
     }
-    // A store of metadata lacks such fields.
+    // The built-in indexes are of fields outside `metadata`, which a store of metadata lacks.
     let is_complete = matches!(key.projection, Projection::Full(_));
     let built_in = key.resource.group_resource().indexed_fields().filter(|_| is_complete);
     built_in.chain(indexes.iter().take(INDEXES_PER_STORE).cloned()).collect()

@@ -12,7 +12,8 @@ use std::{mem, sync::Arc};
 use zstd::zstd_safe::{self, CCtx, DCtx};
 
 /// Maximum size of an object that a store compresses, in bytes. A larger object stays uncompressed.
-/// `unpack` rejects a compressed zstd frame that declares a larger size.
+/// So a zstd frame that declares a larger size is damaged, and `unpack` rejects the frame before it
+/// allocates memory.
 ///
 /// etcd accepts at most 1.5 MiB for one object by default. The same object as JSON can be a few
 /// times larger.
@@ -29,8 +30,8 @@ const MIN_COMPRESSED_BYTES: usize = 64;
 /// four threads rarely use contexts at once.
 const IDLE_CONTEXTS: usize = 4;
 
-/// Maximum bytes that each scratch buffer of an idle zstd context keeps. If a buffer is larger, the
-/// rest is freed.
+/// Maximum bytes that each scratch buffer of an idle zstd context keeps. The rest is freed, so that
+/// one large object does not occupy memory afterwards.
 const SCRATCH_BYTES: usize = 256 << 10;
 
 /// Every zstd frame begins with this magic number. The store leaves it out of its frames, which

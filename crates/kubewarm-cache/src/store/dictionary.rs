@@ -65,8 +65,8 @@ impl CompressionDictionary {
         Some(Self { content, generation, users: AtomicUsize::new(0) })
     }
 
-    /// Creates a dictionary that consists of the bytes of objects. Returns `None` if zstd would
-    /// take them for a trained dictionary.
+    /// Creates a dictionary that consists of the bytes of objects. Returns `None` if the bytes
+    /// begin like a trained dictionary, because zstd would then read them as one.
     pub(super) fn of_content(mut objects: Vec<u8>, generation: u8) -> Option<Self> {
         if objects.starts_with(&TRAINED_MAGIC) {
             return None;

@@ -24,9 +24,10 @@ const FIRST_OBJECTS: u64 = 32;
 /// Maximum size of a dictionary of stored objects, in bytes.
 const CONTENT_BYTES: usize = 8 << 10;
 
-/// Minimum number of stored objects for a trained dictionary. Below, a dictionary of stored objects
-/// takes less memory in total. With a trained dictionary, objects are a seventh smaller than with
-/// the other one. A training takes about 80 ms of processor time.
+/// Minimum number of stored objects for a trained dictionary. With a trained dictionary, objects
+/// are a seventh smaller than with a dictionary of stored objects, but the trained dictionary
+/// itself is larger. Below this number of objects, it takes more memory in total. A training takes
+/// about 80 ms of processor time.
 const TRAINED_OBJECTS: u64 = 2_048;
 
 /// Minimum number of objects for a trained dictionary in a sample, with which kubewarm forecasts
@@ -59,8 +60,9 @@ const MIN_GROWTH_PERCENT: u64 = 25;
 /// dictionary that would save too little memory. Training takes processor time.
 const MIN_TRAINED_GROWTH_PERCENT: u64 = 100;
 
-/// Maximum number of sampled objects that are not used for a dictionary. kubewarm compresses these
-/// objects to test whether the new dictionary is better than the current dictionary.
+/// Maximum number of held-out objects: sampled objects that are not part of a new dictionary.
+/// kubewarm compresses these objects to test whether the new dictionary is better than the current
+/// dictionary.
 const HELD_OUT_OBJECTS: usize = 32;
 
 /// Whether a dictionary must save more memory than it takes.
@@ -89,13 +91,16 @@ struct DictionaryCandidate {
 #[derive(Debug)]
 pub(super) struct DictionaryGroup {
     current: RwLock<Option<Arc<CompressionDictionary>>>,
-    /// Number of objects that the group's stores have compressed since the group was created.
+    /// Number of objects that the group's stores have compressed since the group was created. The
+    /// writers increase this number for each object, so it is a cheap sign that the stores have
+    /// grown.
     packed: AtomicU64,
-    /// Value of the counter `packed` at which the attempt with the next dictionary starts. It is
-    /// `u64::MAX` while an attempt is queued or running.
+    /// Value of `packed` at which the attempt with the next dictionary starts. `u64::MAX` while an
+    /// attempt is queued or running, so that no second one starts.
     next: AtomicU64,
     stores: Mutex<Vec<Weak<ObjectStore>>>,
-    /// Number of objects in the group's stores that the next attempt needs.
+    /// Number of objects in the group's stores that the next attempt needs. An attempt counts the
+    /// stores' objects first, because `packed` also counts updates.
     needed: AtomicU64,
     cost: DictionaryCost,
     resource: Resource,
@@ -190,7 +195,8 @@ impl DictionaryGroup {
             next = self.try_next();
         }
         if generation() != before {
-            // A store that opened during the attempt has objects without the dictionary too.
+            // Take the list of stores now: a store that opened during the attempt also has objects
+            // without the dictionary.
             let all = self.stores.lock().clone();
             all.iter().filter_map(Weak::upgrade).for_each(|store| repack(&store));
         }

@@ -37,12 +37,14 @@ pub(super) struct DispatchIndex {
     /// The feeds by the hashes of their keys. Contains no more feeds than open followers.
     feeds: HashMap<u64, DispatchFeed>,
     /// The change number and the key's hash of each entry in the feeds, in ascending order of the
-    /// numbers. At most [`MAX_ENTRIES`], and only of changes in the event log.
+    /// numbers. So the oldest entries are dropped first. At most [`MAX_ENTRIES`], and only of
+    /// changes in the event log.
     entries: VecDeque<(u64, u64)>,
     label_feeds: usize,
     /// Wakes the followers without a key.
     every_change: Arc<Notify>,
-    /// The event log's `epoch` when the store last woke its followers.
+    /// The event log's `epoch` when the store last woke its followers. If the log's `epoch` is
+    /// higher, the log has since dropped all its changes, and every follower must wake to end.
     epoch: u64,
     /// Wakes the followers of the change that the writer is publishing. Empty between changes.
     woken: Vec<Arc<Notify>>,
@@ -79,8 +81,8 @@ enum ObjectProperty<'a> {
     Label(&'a str, &'a str),
 }
 
-/// Whether the writer reads the labels of an object if the object's change keeps them, because the
-/// key of a follower contains a label.
+/// Whether the writer also reads an object's labels if the change keeps them. The label index does
+/// not need these labels, but a follower whose key contains a label does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptLabels {
     Ignored,
@@ -154,8 +156,9 @@ impl DispatchIndex {
     }
 
     /// Dispatches the change with the number `number`. `sides` contains the index entries of the
-    /// object before and after the change, and the labels that the change keeps. An entry is `None`
-    /// if the object is not readable. `paths` are the field paths of the entries.
+    /// object before and after the change, and the labels that the change keeps. A side is `None`
+    /// if the object is not readable; the change then goes to every feed. `paths` are the field
+    /// paths of the entries.
     ///
     /// # Cost
     ///
@@ -175,7 +178,7 @@ impl DispatchIndex {
             sides.iter().map(|side| side.filter(|side| side.is_whole())).collect();
         let hashes = match sides {
             Some(sides) => self.hashes(change, &sides, paths),
-            // The object can have every key.
+            // An unreadable object can have every key.
             None => self.feeds.keys().copied().collect(),
         };
         for hash in hashes {
@@ -218,7 +221,8 @@ impl DispatchIndex {
             && (number < first || self.entries.len() > MAX_ENTRIES)
         {
             self.entries.pop_front();
-            // The feed lacks the number if all followers of its key left, and others came later.
+            // The feed lacks the number if all followers of its key left, and new followers created
+            // the feed again later.
             if let Some(feed) = self.feeds.get_mut(&hash)
                 && feed.numbers.front() == Some(&number)
             {
@@ -235,7 +239,8 @@ impl DispatchIndex {
     }
 
     /// Returns the number of the first change in the key's feed whose number is `from` or higher,
-    /// or `end` if there is none. Returns `None` if the feed has dropped such a change.
+    /// or `end` if the feed has no such change. Returns `None` if the feed has dropped such a
+    /// change, so that the follower has missed it.
     pub(super) fn next_number(&self, key: DispatchKey, from: u64, end: u64) -> Option<u64> {
         let feed = self.feeds.get(&key.hash)?;
         let at = feed.numbers.partition_point(|number| *number < from);
@@ -250,15 +255,15 @@ impl DispatchIndex {
         })
     }
 
-    /// Returns what wakes the followers of the current change, and of all followers if the event
-    /// log has dropped all its changes, so that its epoch is now `epoch`. The caller wakes them
-    /// without the store's lock, which they take next.
+    /// Returns the `Notify`s of the current change's followers. If `epoch`, the event log's current
+    /// epoch, is new, the log has dropped all its changes, so returns the `Notify`s of all
+    /// followers. The caller wakes the followers without the store's lock, which they take next.
     pub(super) fn take_woken(&mut self, epoch: u64) -> Vec<Arc<Notify>> {
         let woken = mem::take(&mut self.woken);
         if mem::replace(&mut self.epoch, epoch) == epoch { woken } else { self.all() }
     }
 
-    /// Returns what wakes all followers.
+    /// Returns the `Notify`s of all followers.
     pub(super) fn all(&self) -> Vec<Arc<Notify>> {
         let keyed = self.feeds.values().map(|feed| Arc::clone(&feed.changed));
         keyed.chain([self.every_change()]).collect()
@@ -273,8 +278,8 @@ impl DispatchIndex {
 
 impl<'a> ObjectProperty<'a> {
     /// Returns the most selective property that every object of the query has: its name, a field
-    /// that the writer reads, a label, or none but the namespace. Returns `None` if the query
-    /// selects objects without a common property.
+    /// that the writer reads, a label, or only its existence in the queried namespace. Returns
+    /// `None` if the query selects objects without a common property.
     fn of_query(query: &'a ObjectQuery, paths: &FieldPathSet) -> Option<Self> {
         let name = query.name.as_deref().map(|name| Self::Name(name.as_bytes()));
         let field = || {

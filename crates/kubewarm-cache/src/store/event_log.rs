@@ -66,12 +66,12 @@ pub(super) struct EventLog {
     /// The event log contains all changes after this resource version. `None` until the first list
     /// of the store ends, and after a purge until the next list ends.
     pub(super) since: Option<ResourceVersion>,
-    /// The event log can lack changes between these two resource versions. A list of the API server
-    /// found equal objects at both versions. However, an object can have been created and deleted
-    /// in between.
+    /// The event log can lack changes between these two resource versions, so it serves no watch
+    /// from a version in between. A list of the API server found equal objects at both versions,
+    /// but an object can have been created and deleted in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
     /// Whether the store's objects match its version. The flag is cleared when a running list finds
-    /// a change, and set when the list ends.
+    /// a change, because the store then mixes old and new objects. It is set when the list ends.
     is_complete: bool,
     /// Whether the store is receiving a full list. A list shows neither the order nor the time of
     /// changes, so the log does not store changes from a list.
@@ -191,7 +191,8 @@ impl EventLog {
     }
 
     /// Returns an empty event log for a purged store. Its `epoch` is one higher than in `self`,
-    /// which ends all followers. The number of its next change is the same as in `self`.
+    /// which ends all followers. The number of its next change is the same as in `self`, because
+    /// numbers are never reused.
     pub(super) fn emptied(&self) -> Self {
         let Self { next, epoch, is_listing, .. } = *self;
         Self { next, epoch: epoch + 1, is_listing, ..Self::default() }
@@ -205,7 +206,8 @@ impl EventLog {
     /// that the log drops.
     ///
     /// If the list found no change, the log keeps its changes, and clients can still watch from
-    /// `before`. Otherwise, the log drops all its changes.
+    /// `before`. Otherwise, the log drops all its changes, because a list does not show the order
+    /// of the changes that it found.
     pub(super) fn end_list(
         &mut self,
         before: Option<ResourceVersion>,
@@ -238,8 +240,8 @@ impl EventLog {
     }
 
     /// Drops and returns all changes in the event log. From now on, the log records all changes
-    /// after version `since`. If `since` is `None`, the log ignores changes until the next list
-    /// ends.
+    /// after version `since`. If `since` is `None`, the log has no version to start from, and
+    /// ignores changes until the next list ends.
     fn restart(&mut self, since: Option<ResourceVersion>) -> Vec<Arc<StoreChange>> {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
@@ -293,8 +295,10 @@ impl EventLog {
 
 impl StoreContents {
     /// Adds a change to the event log, and dispatches it: [`DispatchIndex::dispatch`] describes
-    /// `sides`. The caller must raise the store's version afterwards. Returns the changes that the
-    /// log drops, which the caller must free outside the store's lock.
+    /// `sides`. If `version` is `None` or not newer than the store's version, the log cannot order
+    /// the change, and drops all its changes. So the caller must raise the store's version only
+    /// afterwards. Returns the changes that the log drops, which the caller must free outside the
+    /// store's lock.
     ///
     /// [`DispatchIndex::dispatch`]: super::dispatch::DispatchIndex::dispatch
     pub(super) fn log_change(

@@ -17,7 +17,8 @@ enum RowSet {
 }
 
 /// Maximum number of rows in `RowSet::Few`. With more rows, a bitmap takes less memory.
-/// `RowSet::Many` becomes `RowSet::Few` again when at most 16 rows (half of this number) are left.
+/// `RowSet::Many` becomes `RowSet::Few` again only when at most 16 rows (half of this number) are
+/// left. So a set near the maximum does not change its form each time.
 const FEW: usize = 32;
 
 /// Bytes that a bitmap takes in addition to its serialized size: the struct, the headers of its
@@ -250,7 +251,8 @@ impl LabelIndex {
     }
 
     /// Returns the rows whose objects match `selector`. The function calls `all`, which returns
-    /// every row of the store, only if no requirement is `In` or `Exists`.
+    /// every row of the store, only if no requirement is `In` or `Exists`, because otherwise these
+    /// requirements select the rows.
     pub(super) fn select(
         &self,
         selector: &LabelSelector,

@@ -38,8 +38,9 @@ impl IndexEntries {
         Self { values: indexed_values(body, paths), ..Self::default() }
     }
 
-    /// Whether the entries contain all labels and values that were to be read. An object with too
-    /// many values at a field path has none of them here.
+    /// Whether the entries contain all labels and values that were to be read. If not, the object
+    /// can have any label or value. An object with too many values at a field path has none of them
+    /// here.
     pub(super) fn is_whole(&self) -> bool {
         let has_many = |values: &Vec<Box<str>>| values.iter().any(|value| **value == *MANY_VALUES);
         !self.has_unread_labels && !self.values.iter().any(has_many)

@@ -112,7 +112,7 @@ pub(super) fn repack(store: &ObjectStore) {
 /// that the writer has already added stay the same.
 ///
 /// If the set of field indexes changes, the function returns early, because each such change queues
-/// another job.
+/// another job, which fills all indexes.
 pub(super) fn complete_indexes(store: &ObjectStore) {
     let contents = store.contents.read();
     if contents.declared.iter().all(|index| index.is_complete) {

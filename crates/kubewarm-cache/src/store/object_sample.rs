@@ -89,7 +89,7 @@ impl SampleUsage {
     /// `objects` is 0 or the sample is empty.
     ///
     /// If `objects` equals the number of sampled objects, only the dictionary's memory can be too
-    /// high. A store of few objects has no dictionary.
+    /// high: a store of so few objects has possibly no dictionary.
     pub fn scaled_to(self, objects: u64) -> u64 {
         if self.objects == 0 || objects == 0 {
             return 0;

@@ -34,7 +34,7 @@ use tokio::sync::Notify;
 pub(super) struct ObjectStore {
     pub(super) contents: RwLock<StoreContents>,
     /// Whether the store contains Secrets with their payload. The store does not compress such
-    /// objects.
+    /// objects, because a zstd context or a dictionary would keep copies of the payload.
     is_secret: bool,
     /// The dictionary, zstd contexts and job queue that this store shares with other stores of the
     /// same profile namespace, identity, resource and projection.
@@ -70,8 +70,8 @@ impl ObjectStore {
     /// Runs `entries` without the store's lock to compute an object's index entries, then takes the
     /// write lock. Returns the entries and the locked contents.
     ///
-    /// If what the writer must read changes before this method takes the lock, it runs `entries`
-    /// again: the set of field paths, or whether followers need labels.
+    /// The set of field paths, or whether followers need labels, can change before this method
+    /// takes the lock. The entries would then be incomplete, so the method runs `entries` again.
     pub(super) fn write_with<T>(
         &self,
         entries: impl Fn(&FieldPathSet, KeptLabels) -> T,
@@ -217,7 +217,8 @@ impl ObjectStore {
         let first = contents.log.first();
         contents.dispatch.trim(first);
         self.measure(&contents);
-        // A list changes many objects and the version once, so most changes wake no waiting task.
+        // Wake waiting tasks only if the version has changed: a list changes many objects, but the
+        // version only once.
         let StoreContents { announced, version, .. } = &mut *contents;
         let has_new_version = announced != version;
         if has_new_version {
@@ -287,8 +288,9 @@ impl ObjectStore {
 
     /// Writes an object's reduced body (the object without the part of its managedFields that its
     /// template contains) into `reduced`, and returns its template. Returns `None` if the object
-    /// must be stored whole, for example because few other objects have the same template. Replaces
-    /// the contents of `joined`, a scratch buffer.
+    /// must be stored whole: because few other objects have the same template, or because reduced
+    /// body and template together would not give exactly the same bytes. Replaces the contents of
+    /// `joined`, a scratch buffer.
     fn reduce(
         &self,
         key: ObjectKeyRef<'_>,

@@ -131,9 +131,9 @@ impl StoreReader {
     }
 
     /// Waits until `is_reached` returns `true` for the store's version. Calls `is_reached` again
-    /// after each change of the version and each confirmation that it is current. Cancel safe.
-    /// The wait does not end if no version is reached, for instance because another store has
-    /// replaced this one, so callers set a time limit.
+    /// after each change of the version and each confirmation that the version is current. Cancel
+    /// safe. The wait does not end if another store has replaced this one, whose version then
+    /// stays. So callers set a time limit.
     pub async fn wait_for_version(&self, is_reached: impl Fn(Option<&ResourceVersion>) -> bool) {
         loop {
             // Created before the comparison, so that this task also wakes for a change during the
@@ -147,7 +147,8 @@ impl StoreReader {
     }
 
     /// Makes each [`StoreReader::wait_for_version`] test its condition again, because something
-    /// other than the store's version has changed.
+    /// other than the store's version has changed: for example, a comparison has confirmed the
+    /// version.
     pub(crate) fn wake_version_waits(&self) {
         self.store.version_changed.notify_waiters();
     }
@@ -211,7 +212,8 @@ impl StoreReader {
     }
 
     /// Returns the keys of all objects that have no value at the field path `path`, in key order.
-    /// All keys are from the same moment. Returns `None` while the store has no version.
+    /// All keys are from the same moment. Returns `None` while the store has no version, because
+    /// the store has then received no list.
     ///
     /// # Cost
     ///

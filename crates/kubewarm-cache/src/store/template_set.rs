@@ -22,8 +22,8 @@ const WHOLE_OBJECTS: usize = 3;
 /// few objects have it, also counts.
 const MAX_TEMPLATES: usize = 4_096;
 
-/// Maximum memory of the templates of one store, in bytes. Each object without a template takes
-/// about 300 bytes more.
+/// Maximum memory of the templates of one store, in bytes. Above this limit, further objects get no
+/// template, and each of them takes about 300 bytes more.
 const MAX_TEMPLATE_BYTES: usize = 4 << 20;
 
 /// The templates that the objects of one store use. Each packed object points to its template, so a

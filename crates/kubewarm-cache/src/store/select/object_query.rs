@@ -40,8 +40,8 @@ const TEXT: usize = 64;
 
 type LabelMap = BTreeMap<Box<str>, Box<str>>;
 
-/// Caches the labels and field values of one object. Several queries of one object then together
-/// read each field path only once.
+/// Caches the labels and field values of one object. If several queries test the object, each label
+/// and field path is read only once.
 ///
 /// The cache takes at most as many bytes as the object's JSON, plus about 50 bytes for each label
 /// and path. The paths are the selectable fields of the resource, and at most [`INDEXES_PER_STORE`]
@@ -197,8 +197,8 @@ impl BodyFieldCache {
         self.bytes
     }
 
-    /// Whether the object is malformed. Then kubewarm does not know whether a query selects the
-    /// object.
+    /// Whether the object is malformed. Then kubewarm cannot decide whether a query selects the
+    /// object, and the response must fail.
     pub fn is_malformed(&self) -> bool {
         self.is_malformed
     }

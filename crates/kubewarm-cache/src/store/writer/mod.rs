@@ -171,7 +171,7 @@ impl StoreWriter {
 
     /// Returns `None` if an event of a watch is newer than the store, as usual. Otherwise returns
     /// whether the store has the event's object: `true` for a repeated event, `false` for an event
-    /// out of order.
+    /// out of order, after which the informer relists.
     fn replayed(&self, item: &DecodedObject<'_>) -> Option<bool> {
         let contents = self.store.contents.read();
         self.is_replay(&contents, item.version.as_ref())
@@ -179,6 +179,7 @@ impl StoreWriter {
     }
 
     /// Whether the event of a watch is not newer than the store, and the store lacks its object.
+    /// The store has then missed an event, or the object is already deleted.
     pub fn is_out_of_order(&self, item: &DecodedObject<'_>) -> bool {
         self.replayed(item) == Some(false)
     }
@@ -191,7 +192,8 @@ impl StoreWriter {
     }
 
     /// Returns `Outdated` or `Unchanged` if the object's resource version alone shows that the
-    /// upsert changes nothing, otherwise `None`.
+    /// upsert changes nothing, otherwise `None`. During a list with [`ReplacePolicy::Everything`],
+    /// an equal version does not show this.
     fn outcome_without_change(
         &self,
         current: &RowIdentity,
@@ -375,7 +377,7 @@ impl StoreWriter {
     /// in one pass under the write lock.
     fn sweep(&mut self, version: &ResourceVersion) -> DeltaOutcome {
         let mut gone = RoaringBitmap::new();
-        // `ListDone` without a `ListStarted` removes no objects.
+        // A `ListDone` without a `ListStarted` shows no listed objects, so it removes none.
         if let Some(list) = self.list.take() {
             gone = self.store.contents.read().all() - list.seen;
         }
