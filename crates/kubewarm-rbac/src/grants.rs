@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 /// Where an object is, or where a binding grants its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RbacScope {
-    /// A cluster-scoped object, or requests in all namespaces and in none.
+    /// A cluster-scoped object. For a binding: requests in every namespace, and requests without a
+    /// namespace.
     Cluster,
     /// An object or requests in this namespace.
     Namespace(Symbol),
@@ -39,12 +40,13 @@ pub(crate) struct BindingGrants {
     grantees: Box<[Grantee]>,
 }
 
-/// All grants, sorted, each with the number of subjects in bindings that grant it. The bindings
-/// limit the number of grants.
+/// All grants, sorted, each with the number of subjects in bindings that grant it. So a grant ends
+/// only when its last binding is removed. The bindings limit the number of grants.
 #[derive(Debug, Default)]
 pub(crate) struct GrantTable(BTreeMap<GrantKey, usize>);
 
-/// The order of the fields puts all roles of a grantee in one scope next to each other.
+/// The order of the fields puts all roles of a grantee in one scope next to each other, so that a
+/// decision reads one range of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct GrantKey {
     scope: RbacScope,
@@ -53,7 +55,8 @@ struct GrantKey {
 }
 
 impl ScopedName {
-    /// No name sorts before this one.
+    /// No name sorts before this one. So a range that starts with it contains all roles of a
+    /// grantee.
     const LOWEST: Self = Self { scope: RbacScope::Cluster, name: Symbol::LOWEST };
 
     /// The name of an object of this kind. `number` returns the number of a text. A cluster-scoped
@@ -116,7 +119,8 @@ impl BindingGrants {
         Some(Self { role, grantees })
     }
 
-    /// The numbers of the texts that [`Self::parse`] has interned.
+    /// The numbers of the texts that [`Self::parse`] has interned, which the caller releases when
+    /// the binding is removed.
     pub(crate) fn symbols(&self) -> impl Iterator<Item = Symbol> {
         let grantees = self.grantees.iter().map(|grantee| match grantee {
             Grantee::User(name) | Grantee::Group(name) => *name,

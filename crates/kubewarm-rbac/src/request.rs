@@ -1,4 +1,5 @@
-//! A request with the numbers of its texts.
+//! A request in which numbers replace the texts, so that rules compare numbers. Only a path stays a
+//! text.
 
 use crate::{
     grants::RbacScope,
@@ -6,7 +7,7 @@ use crate::{
 };
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReviewSpec};
 
-/// What a request does, and where.
+/// What a request does, and where: its verb, its namespace and its target.
 #[derive(Debug)]
 pub(crate) struct RequestSymbols<'a> {
     pub(crate) verb: Symbol,
@@ -23,7 +24,8 @@ pub(crate) enum TargetSymbols<'a> {
         api_group: Symbol,
         /// `RESOURCE`, or `RESOURCE/SUBRESOURCE`.
         resource: Symbol,
-        /// `*/SUBRESOURCE`. Unknown for a request without a subresource.
+        /// `*/SUBRESOURCE`, which a rule can contain for this subresource of all resources. For a
+        /// request without a subresource, [`Symbol::UNKNOWN`], which matches no rule.
         subresource_of_all: Symbol,
         /// The number of the empty text for a request that names no object.
         name: Symbol,

@@ -44,7 +44,8 @@ impl RoleRules {
         self.0.iter().any(|rule| rule.allows(request))
     }
 
-    /// The numbers of the texts that [`Self::parse`] has interned.
+    /// The numbers of the texts that [`Self::parse`] has interned, which the caller releases when
+    /// the role is removed.
     pub(crate) fn symbols(&self) -> impl Iterator<Item = Symbol> {
         self.0.iter().flat_map(RoleRule::symbols)
     }
@@ -73,7 +74,7 @@ impl RoleRule {
 
     fn allows(&self, request: &RequestSymbols<'_>) -> bool {
         let is_target = match request.target {
-            // The API group comes first: it excludes most rules of a large role.
+            // Compare the API group first, because it excludes most rules of a large role.
             TargetSymbols::Resource { api_group, resource, subresource_of_all, name } => {
                 has_or_is_all(&self.api_groups, api_group)
                     && (has_or_is_all(&self.resources, resource)
@@ -85,7 +86,8 @@ impl RoleRule {
         is_target && has_or_is_all(&self.verbs, request.verb)
     }
 
-    /// The fields of numbers. The destructuring makes a new field an error here.
+    /// The fields of numbers. With the destructuring, a new field does not compile until this
+    /// function handles it.
     fn numbers(&self) -> [&[Symbol]; 4] {
         let Self { verbs, api_groups, resources, resource_names, urls: _ } = self;
         [verbs, api_groups, resources, resource_names]

@@ -43,7 +43,8 @@ pub struct RbacRules {
     heap_bytes: usize,
 }
 
-/// A part of an object, and whether the current list contains the object.
+/// The compiled part of an object, and whether the current list contains the object.
+/// [`RbacRules::finish_list`] removes the objects that the list did not contain.
 #[derive(Debug)]
 struct ListEntry<T> {
     value: T,
@@ -90,7 +91,8 @@ impl RbacRules {
     }
 
     /// Starts a list of all objects of this kind. Until [`Self::finish_list`], all earlier objects
-    /// stay in effect. A further call starts the list again.
+    /// stay in effect, so that no permission is missing during the list. A further call starts the
+    /// list again.
     ///
     /// # Cost
     ///
@@ -150,7 +152,7 @@ impl RbacRules {
         let is_allowed = iter::once(user).chain(groups).any(|grantee| {
             request.scopes().any(|scope| {
                 self.grants.roles(scope, grantee).any(|role| {
-                    // A grant can name a role that does not exist.
+                    // A grant can name a role that does not exist, which then allows nothing.
                     self.roles.get(&role).is_some_and(|role| role.value.allow(&request))
                 })
             })
@@ -207,7 +209,8 @@ impl RbacRules {
         self.release(name.symbols().chain(value.symbols()));
     }
 
-    /// The name of an object, whose texts the object uses until it is removed.
+    /// Returns the name of an object, and counts one use of the name's texts until the object is
+    /// removed.
     fn intern_name(&mut self, kind: RbacKind, metadata: &ObjectMeta) -> ScopedName {
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let name = metadata.name.as_deref().unwrap_or_default();
@@ -224,7 +227,7 @@ impl RbacRules {
     }
 }
 
-/// Marks all objects of a kind as unlisted.
+/// Marks all objects of a kind as unlisted, until the list contains them again.
 fn unlist<T>(map: &mut HashMap<ScopedName, ListEntry<T>>, kind: RbacKind) {
     let of_kind = map.iter_mut().filter(|(name, _)| name.is_of(kind));
     of_kind.for_each(|(_, entry)| entry.is_listed = false);

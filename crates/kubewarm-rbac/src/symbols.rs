@@ -1,4 +1,4 @@
-//! Numbers the texts of rules and bindings.
+//! Numbers the texts of rules and bindings, so that a decision compares numbers instead of texts.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,7 +15,8 @@ pub(crate) struct Symbol(u64);
 pub(crate) struct SymbolTable {
     by_text: HashMap<Arc<str>, Symbol>,
     by_symbol: HashMap<Symbol, TextUses>,
-    /// The number of the next new text. At a billion new texts a second, 500 years are enough.
+    /// The number of the next new text. The numbers never run out: 2^64 numbers last 500 years,
+    /// even with a billion new texts a second.
     next: u64,
     text_bytes: usize,
 }
@@ -30,9 +31,10 @@ struct TextUses {
 impl Symbol {
     /// The text `*`. In rules, it means all verbs, API groups or resources.
     pub(crate) const ALL: Self = Self(0);
-    /// A text that no rule and no binding contains. No rule and no grant contains this symbol.
+    /// A text that no rule and no binding contains. So no rule and no grant contains this symbol,
+    /// and a comparison with it never matches.
     pub(crate) const UNKNOWN: Self = Self(u64::MAX);
-    /// No symbol sorts before this one.
+    /// No symbol sorts before this one, so a range can start with it.
     pub(crate) const LOWEST: Self = Self(0);
 }
 
@@ -90,7 +92,7 @@ impl Default for SymbolTable {
     fn default() -> Self {
         let (by_text, by_symbol) = (HashMap::new(), HashMap::new());
         let mut table = Self { by_text, by_symbol, next: Symbol::ALL.0, text_bytes: 0 };
-        // This use never ends, so that `*` always has this number.
+        // No caller releases this use of `*`, so that `*` always has the number [`Symbol::ALL`].
         table.intern("*");
         table
     }

@@ -31,7 +31,8 @@ fn the_api_servers_rbac_authorizer_decides_the_same() -> Result<(), Box<dyn Erro
     let stdin = program.stdin.take().ok_or("no standard input")?;
     let stdout = program.stdout.take().ok_or("no standard output")?;
     let started_at = Instant::now();
-    // Without a limit, because both programs buffer many worlds. At most `WORLDS` short texts.
+    // Without a limit: both programs buffer many worlds, so a full channel would stop the writer
+    // while this thread waits for the Go program. At most `WORLDS` short texts.
     let (sender, receiver) = channel();
     let writer = thread::spawn(move || decide_worlds(seed, stdin, &sender));
     let (mut allowed, mut decided) = (0, 0);
@@ -78,7 +79,7 @@ fn decide_worlds(seed: u64, stdin: ChildStdin, decisions: &Sender<String>) -> io
             }
         });
         if decisions.send(of_world.collect()).is_err() {
-            // The test has failed.
+            // The test has failed, and no longer receives decisions.
             break;
         }
     }

@@ -1,4 +1,5 @@
-//! Rules that follow one world after the other, as an informer would change them.
+//! Rules that change from the objects of one random world to the objects of the next, as an
+//! informer would change them.
 
 use crate::world::RbacWorld;
 use fastrand::Rng;

@@ -21,7 +21,8 @@ const ODD_ROLE_KINDS: &[&str] = &["", "role", "Group", "Role"];
 const API_GROUPS: &[&str] = &["rbac.authorization.k8s.io", "", "other"];
 const SUBJECT_KINDS: &[&str] = &["User", "Group", "ServiceAccount"];
 const ODD_SUBJECT_KINDS: &[&str] = &["", "user", "Robot"];
-/// `system:serviceaccount:a:b:c` is the account `b:c` in `a`, and `c` in `a:b`.
+/// `system:serviceaccount:a:b:c` is the account `b:c` in namespace `a`, and also `c` in `a:b`. The
+/// test shows that both programs treat this ambiguity alike.
 const USERS: &[&str] = &[
     "jane",
     "jane",
@@ -71,7 +72,7 @@ const URLS: &[&str] = &[
 const PATHS: &[&str] =
     &["/healthz", "/healthz/", "/healthz/etcd", "/metrics", "/*/etcd", "/a*b", "/", "", "*"];
 
-/// Objects of RBAC, with different names for objects of the same kind, and requests.
+/// RBAC objects, and requests to decide by them. Objects of the same kind have different names.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RbacWorld {
