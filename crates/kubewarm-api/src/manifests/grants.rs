@@ -10,9 +10,10 @@ use std::{
     sync::Arc,
 };
 
-/// Maximum number of [`Grant`]s that kubewarm lists for one RoleBinding or ClusterRoleBinding.
-/// Bindings that kubewarm generates have about 100 grants. For a binding above the limit, kubewarm
-/// lists only one [`GrantResource::Rules`] for each subject.
+/// Maximum number of [`Grant`]s that kubewarm lists for one RoleBinding or ClusterRoleBinding,
+/// because a role in the cluster can have millions of combinations. Bindings that kubewarm
+/// generates have about 100 grants. For a binding above the limit, kubewarm lists only one
+/// [`GrantResource::Rules`] for each subject.
 const GRANTS_PER_BINDING: usize = 16_384;
 
 /// One permission: RBAC permits one subject to use one verb on one resource or URL.
@@ -25,8 +26,8 @@ pub struct Grant {
     pub namespace: Option<Arc<str>>,
     /// The object of the permission: a resource, a URL, or all rules of a role.
     pub object: GrantResource,
-    /// The verb. Empty for [`GrantResource::Role`] and [`GrantResource::Rules`], because the role's
-    /// rules contain the verbs.
+    /// The verb. Empty for [`GrantResource::Role`] and [`GrantResource::Rules`], which stand for
+    /// all verbs in the role's rules.
     pub verb: String,
 }
 

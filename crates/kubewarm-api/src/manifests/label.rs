@@ -4,9 +4,9 @@ use crate::model::ProfileRef;
 
 /// Key of the label that kubewarm sets on each RBAC object that it generates for a profile.
 ///
-/// The label's value is `<namespace>.<profile>`. If this text has more than 63 bytes, the value is
-/// its first 46 bytes, `-`, and 16 hexadecimal digits. The digits are the FNV-1a hash of the whole
-/// text.
+/// The label's value is `<namespace>.<profile>`. Kubernetes permits at most 63 bytes. So a longer
+/// text becomes its first 46 bytes, `-`, and 16 hexadecimal digits: the FNV-1a hash of the whole
+/// text, so that values of different profiles differ.
 pub const PROFILE_LABEL: &str = "kubewarm.io/profile";
 
 pub(super) fn label_value(profile: &ProfileRef) -> String {

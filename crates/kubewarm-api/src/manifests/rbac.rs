@@ -19,14 +19,15 @@ use std::{
     sync::Arc,
 };
 
-/// Prefix of the name of every role that kubewarm generates.
+/// Prefix of the name of every role that kubewarm generates. By this prefix, kubewarm recognizes
+/// its roles in a cluster.
 pub(super) const PREFIX: &str = "kubewarm:";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const MAX_NAME: usize = 253;
 
 /// The two YAML manifests in a profile's `status.access`. Each permission that the profile needs is
-/// in exactly one manifest.
+/// in exactly one manifest, so that you can review the elevated permissions separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PrivilegeLevel {
     /// `manifests`: all permissions that are not in `manifestsElevated`.
@@ -165,7 +166,7 @@ fn rule(resource: &str, names: Vec<String>, verb: &str) -> PolicyRule {
 /// cluster, roles for namespace selectors.
 ///
 /// With [`PrivilegeLevel::Plain`], a role also permits `operator` to create tokens of the profile's
-/// ServiceAccount.
+/// ServiceAccount, if the profile has one. kubewarm reads with these tokens.
 pub(super) fn documents(
     needs: &RequiredPermissions,
     operator: &Subject,

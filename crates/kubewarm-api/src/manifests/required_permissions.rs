@@ -27,8 +27,8 @@ pub(super) struct RequiredPermissions {
     pub(super) selected: Vec<SelectorPermissions>,
     /// Resources in all namespaces, and cluster-scoped resources.
     pub(super) everywhere: ResourceSet,
-    /// Namespaces that kubewarm must be able to `get` by name. After a failed list, kubewarm gets
-    /// the namespace to find out whether the namespace exists.
+    /// Namespaces that kubewarm must be able to `get` by name. After an empty or rejected list,
+    /// kubewarm gets the namespace to find out whether it exists.
     pub(super) looked_up: BTreeSet<Arc<str>>,
 }
 
@@ -80,9 +80,10 @@ impl RequiredPermissions {
         needs.limited(watched)
     }
 
-    /// Collects the permissions that the targets in `profile` need. Does not check whether the
-    /// cluster serves the targets' resources. `SelectorPermissions::namespaces` is `None` for each
-    /// namespace selector that `matches` does not contain.
+    /// Collects the permissions that the targets in `profile` need, without a cluster. So the
+    /// method does not check whether a cluster serves the resources, and
+    /// `SelectorPermissions::namespaces` is `None` for each namespace selector that `matches` does
+    /// not contain.
     pub(super) fn of_profile(
         profile: &ValidatedProfile,
         matches: &NamespacesBySelector,
@@ -162,9 +163,9 @@ impl RequiredPermissions {
         }
     }
 
-    /// Removes the permission to get namespaces (`looked_up`) if the operator has no ClusterRole. A
-    /// Role in a namespace cannot replace this permission: the API server deletes the Role together
-    /// with the namespace.
+    /// Removes the permission to get namespaces (`looked_up`) if the operator runs without a
+    /// ClusterRole, because this permission needs one. A Role in the namespace cannot grant it: the
+    /// API server deletes the Role together with the namespace.
     fn limited(mut self, watched: &WatchedNamespaces) -> Self {
         if matches!(watched, WatchedNamespaces::Namespaces(_)) {
             self.looked_up.clear();

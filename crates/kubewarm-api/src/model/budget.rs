@@ -22,7 +22,8 @@ const UNLIMITED: u64 = u64::MAX;
 /// budget is the budget of the process. A profile's budget counts the memory of stores only.
 /// Budgets of namespaces and of the process also count [`INFORMER_BYTES`] for each informer.
 ///
-/// Two budgets compare as equal only if they have the same address.
+/// Two budgets compare as equal only if they have the same address, because budgets of different
+/// profiles can have equal limits and usage.
 #[derive(Debug)]
 pub struct Budget {
     bound: LimitScope,
@@ -47,7 +48,7 @@ struct MeteredUsage {
     objects: u64,
     bytes: u64,
     /// Memory of one informer outside its store, in bytes. Budgets of profiles do not count this
-    /// memory.
+    /// memory, because `spec.limits` limits only stores.
     overhead: u64,
     /// The budget of each existing [`BudgetCharge`] for this usage. A budget with two charges
     /// occurs twice, so that it still counts the usage after one charge is dropped.
@@ -58,7 +59,7 @@ struct MeteredUsage {
 }
 
 /// Counts the usage of one [`UsageMeter`] against a budget and its ancestors, until this value is
-/// dropped. Several values of this type with the same meter and the same budget count the usage
+/// dropped. If several charges have the same meter and the same budget, the budget counts the usage
 /// once.
 #[derive(Debug)]
 pub struct BudgetCharge {
@@ -281,8 +282,8 @@ impl UsageMeter {
         usage.payers.is_empty() || usage.payers.iter().any(|budget| !budget.is_exceeded())
     }
 
-    /// Whether all profiles that declare the meter's informer are within their limits. Also, the
-    /// namespace of these profiles and the process must be within their limits.
+    /// Whether all profiles that declare the meter's informer are within their limits. The
+    /// namespace of these profiles and the process must also be within their limits.
     pub fn is_within_all(&self) -> bool {
         !self.0.lock().payers.iter().any(|budget| budget.is_exceeded())
     }

@@ -5,15 +5,15 @@ use super::{ValidationError, canonical_set::CanonicalSet};
 use std::{fmt, sync::Arc};
 
 /// The operator between a field and a value. A selector sorts requirements on the same field in
-/// this order.
+/// this order, so that equal selectors have equal texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum FieldOperator {
     NotEqual,
     Equal,
 }
 
-/// The spellings of the operators. `!=` and `==` precede `=`, because the parser uses
-/// the first operator in this list that matches.
+/// The spellings of the operators. `!=` and `==` precede `=`, because the parser uses the first
+/// operator in this list that matches.
 const OPERATORS: [(&str, FieldOperator); 3] =
     [("!=", FieldOperator::NotEqual), ("==", FieldOperator::Equal), ("=", FieldOperator::Equal)];
 

@@ -19,7 +19,8 @@ pub struct IndexDefinition {
 }
 
 /// Checks the indexes that a target declares. `projection` is the part of each object that the
-/// target stores. `path` is the JSON path of the indexes in the profile.
+/// target stores, which must contain the indexed fields. `path` is the JSON path of the indexes,
+/// for error messages.
 pub(super) fn parse(
     path: &str,
     indexes: &[v1alpha1::IndexSpec],

@@ -51,8 +51,8 @@ pub struct InformerKey {
     pub secret_data: SecretDataPolicy,
     /// Identity with which the informer lists and watches.
     pub identity: Identity,
-    /// Namespace of the profiles that declare the informer. `None`: kubewarm itself needs the
-    /// informer.
+    /// Namespace of the profiles that declare the informer, so that profiles of different
+    /// namespaces never share it. `None`: kubewarm itself needs the informer.
     pub declared_in: Option<Arc<str>>,
 }
 
@@ -65,15 +65,16 @@ pub struct ProfileRef {
     pub name: Arc<str>,
 }
 
-/// A profile whose limit on concurrent first lists an informer obeys, and the informer's place in
-/// the order of these lists.
+/// The profile whose limit on concurrent lists applies to an informer, and the informer's priority
+/// among the profile's waiting informers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListSlotSettings {
     /// Namespace and name of the profile.
     pub profile: ProfileRef,
-    /// Largest number of first lists that run concurrently for the profile, at least 1.
+    /// Largest number of first lists and relists that run concurrently for the profile, at least 1.
     pub max_concurrent_lists: usize,
-    /// Order of the profile's first lists, 0 to 1000. An informer with a higher value lists first.
+    /// Order of the profile's waiting lists, 0 to 1000. An informer with a higher value lists
+    /// first.
     pub priority: u16,
 }
 
@@ -85,17 +86,17 @@ pub struct ListSlotSettings {
 /// settings of paused profiles do not count, except `on_access_lost`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InformerSettings {
-    /// The profile whose limit on concurrent first lists applies to this informer.
+    /// The profile whose limit on concurrent lists applies to this informer.
     pub list_slot_owner: ListSlotSettings,
     /// Which list requests the informer sends, with which page size and timeout.
     pub lists: ListPolicy,
-    /// Staleness limit: the store is stale after this time without an event or a bookmark. Shortly
-    /// before that time, the informer starts a freshness check.
+    /// Staleness limit: the store is stale if kubewarm has not confirmed for this time that the
+    /// store is current. To prevent this, the informer sends consistent lists and probes in time.
     pub max_staleness: Duration,
     /// Time between two consistency checks. `None`: the informer runs no consistency checks.
     pub consistency_check_period: Option<Duration>,
-    /// Whether kubewarm gets the namespace by name when a list is empty or the API server rejects a
-    /// list.
+    /// Whether kubewarm gets the namespace by name when the store is empty or the API server
+    /// rejects a request.
     pub namespace_check: NamespaceCheckPolicy,
     /// What happens to the store when the informer loses access. If at least one profile of the
     /// informer has `ServeStale`, the informer keeps its store. Clients can then read the store
@@ -109,16 +110,16 @@ pub struct InformerSettings {
 /// Whether the informer must check that its namespace exists.
 ///
 /// The response of a list does not show whether the namespace exists. A list in a namespace that
-/// does not exist returns 200 without objects. A list in a deleted namespace often returns 403,
-/// because the API server deletes the roles first.
+/// does not exist returns 200 without objects. A list in a namespace that is being deleted often
+/// returns 403, because Roles disappear first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NamespaceCheckPolicy {
-    /// No check is necessary. The namespace is the profile's own, or a namespace selector matched
-    /// it.
+    /// No check is necessary, because the namespace exists: it is the profile's own, or a namespace
+    /// selector matched it. Also for cluster-wide informers.
     #[default]
     Skip,
-    /// A profile names the namespace, so the informer must check it. The name can be misspelled, or
-    /// the namespace can be deleted or not yet created.
+    /// The informer must check the namespace, because a profile only names it: the name can be
+    /// misspelled, or the namespace can be deleted or not yet created.
     Require,
 }
 
@@ -199,9 +200,9 @@ impl InformerKey {
         self.declared_in.is_none()
     }
 
-    /// Whether the store contains whole Secrets. Such a store rejects reads of earlier resource
-    /// versions. It does not compress the bodies of objects, because a compression dictionary would
-    /// contain parts of Secrets.
+    /// Whether the store contains whole Secrets. kubewarm does not list such a store at earlier
+    /// resource versions. The store does not compress objects, because a compression dictionary
+    /// would contain parts of Secrets.
     pub fn has_secrets(&self) -> bool {
         self.resource.group_resource().is_secrets()
             && matches!(self.projection, Projection::Full(_))
@@ -217,8 +218,8 @@ impl InformerKey {
     }
 
     /// Whether the key requests more of Secrets than their metadata without managedFields, but does
-    /// not have `secretData: Allow`. managedFields contain the names of the data's keys. kubewarm
-    /// never lists or watches with such a key.
+    /// not have `secretData: Allow`. managedFields contain the names of the data's keys, so they
+    /// reveal a part of the Secret. kubewarm never lists or watches with such a key.
     pub fn is_guarded(&self) -> bool {
         self.resource.group_resource().is_secrets()
             && self.secret_data == SecretDataPolicy::Deny

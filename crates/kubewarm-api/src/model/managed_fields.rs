@@ -4,8 +4,9 @@ use super::ProfileRef;
 use serde_json::{Value, json};
 
 /// Returns a `kubectl patch` command that sets `projection.managedFields` of `targets` to `Keep`.
-/// Each target is the target's position in the spec, and its name. If the profile was edited so
-/// that a target has another position, the command fails and changes nothing.
+/// Each element of `targets` is a target's position in the spec, and its name. The command first
+/// tests the name at the position: if an edit has moved the target, the command fails and changes
+/// nothing.
 pub fn keep_fields_command<'a>(
     profile: &ProfileRef,
     targets: impl IntoIterator<Item = (usize, &'a str)>,

@@ -33,8 +33,8 @@ impl PartialOrd for ObjectKey {
 
 /// `metadata.uid`. An object that is created with the name of a deleted object has another UID.
 ///
-/// A lower-case UUID, as the API server creates it, is stored as 16 bytes. Every other UID is
-/// stored as text.
+/// To save memory, a lower-case UUID, as the API server creates it, is stored as 16 bytes. Every
+/// other UID is stored as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Uid(UidRepr);
 
@@ -44,7 +44,8 @@ enum UidRepr {
     Text(Box<str>),
 }
 
-/// A message in the field tables of `kubewarm-wire`, such as `core/v1.Pod`: its number, from 0.
+/// The number of a protobuf message, such as `core/v1.Pod`, in the field tables of `kubewarm-wire`,
+/// from 0. With these tables, kubewarm finds the fields in protobuf, which contains no field names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(pub u16);
 
@@ -54,7 +55,7 @@ pub enum ObjectEncoding {
     /// JSON, as the API server writes it.
     #[default]
     Json,
-    /// Kubernetes protobuf: each object is one such message.
+    /// Kubernetes protobuf. Each object is one message of this type.
     Protobuf(MessageId),
 }
 
@@ -111,7 +112,7 @@ pub struct ObjectIdentity<'a> {
 }
 
 /// Whether an object in a list can have other bytes than the stored object with the same resource
-/// version. The store then must replace the stored object.
+/// version. If so, the store must replace the stored object although the version is equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacePolicy {
     /// An object whose resource version is unchanged has unchanged bytes. The store does not

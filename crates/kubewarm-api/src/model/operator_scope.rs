@@ -74,8 +74,8 @@ impl WatchedNamespaces {
     }
 
     /// Returns a [`Refusal`] if the target's scope needs a ClusterRole, but the operator has only
-    /// Roles. Returns `None` if the profile names a ServiceAccount, because kubewarm then reads
-    /// with the ServiceAccount's permissions.
+    /// Roles. Returns `None` if the profile names a ServiceAccount, which can have a ClusterRole,
+    /// because kubewarm then reads with its permissions.
     pub fn refusal(&self, profile: &ValidatedProfile, target: &ValidatedTarget) -> Option<Refusal> {
         let scope = match (self, &target.scope) {
             (Self::Everywhere, _)

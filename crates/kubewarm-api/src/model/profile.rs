@@ -51,9 +51,8 @@ pub struct ValidatedProfile {
 }
 
 impl ValidatedProfile {
-    /// Checks every field of `profile`, and repeats the checks of the CRD's schema. No API server
-    /// has checked a profile in a file. For an older profile, the API server can have used the
-    /// schema of an older CRD.
+    /// Checks every field of `profile`, and repeats the checks of the CRD's schema: no API server
+    /// has checked a profile in a file, and an older CRD can have had another schema.
     ///
     /// # Errors
     ///

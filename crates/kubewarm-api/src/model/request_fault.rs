@@ -37,7 +37,7 @@ pub enum FaultReason {
     NotListable,
     /// 410 as HTTP status or watch event: the resource version or continue token is too old.
     Gone,
-    /// 400 or 422: the API server does not support the request, for example a watch list.
+    /// 400 or 422: the API server does not support the request, for example a streaming list.
     Unsupported,
     /// 429: the API server throttles requests.
     Throttled,
@@ -54,7 +54,8 @@ pub enum FaultReason {
     Malformed,
     /// A watch event or an object exceeds kubewarm's size limit.
     TooLarge,
-    /// The API server closed the watch immediately after opening it, several times in a row.
+    /// The API server ended a watch or a streaming list too early, without an error: for example at
+    /// once after the start, or before a streaming list was complete.
     ClosedAtOnce,
     /// RBAC does not permit the operator to request tokens of the profile's ServiceAccount.
     TokenRequestDenied,
@@ -75,7 +76,7 @@ pub enum FaultReason {
 )]
 #[strum(serialize_all = "lowercase")]
 pub enum Verb {
-    /// A list, a watch list or a paged list.
+    /// A list: whole, streaming or in pages.
     List,
     /// A watch.
     Watch,
@@ -154,7 +155,8 @@ impl RequestFault {
     }
 
     /// Whether the time limit passed before the head of a response arrived, as with a frozen server
-    /// or a link that drops all packets. `false` if the connection failed.
+    /// or a link that drops all packets. An informer then retries as soon as the API server answers
+    /// any client. `false` if the connection failed.
     pub fn is_unanswered(&self) -> bool {
         self.is_unanswered
     }

@@ -77,7 +77,7 @@ pub struct TargetInformers {
     /// can declare other informers.
     pub generation: i64,
     /// The target's resource, as API discovery described it when kubewarm determined these
-    /// informers.
+    /// informers. Discovery can describe the resource differently now.
     pub kind: ResourceInfo,
     /// The informers from which clients read now. After an edit of the profile, these are the
     /// informers of the earlier spec until all informers of the new spec are warm, so that reads
@@ -222,14 +222,15 @@ impl TargetInformers {
 }
 
 impl ResolvedTarget {
-    /// Iterates over the informers in the field `informers`, then over the informer in the field
-    /// `namespaces`, if there is one.
+    /// Iterates over all informers that the target needs: those in the field `informers`, then the
+    /// informer in the field `namespaces`, if there is one.
     pub fn all_informers(&self) -> impl Iterator<Item = &InformerSpec> {
         self.informers.iter().chain(&self.namespaces)
     }
 
-    /// Iterates over the target's previous informers, whose stores serve reads until the new
-    /// informers are synced.
+    /// Iterates over the informers in the field `serving`, from whose stores clients read now.
+    /// After an edit, these are the previous informers until the new ones are warm. Empty if
+    /// kubewarm does not serve the target.
     pub fn serving_informers(&self) -> impl Iterator<Item = &InformerSpec> {
         self.serving.iter().flat_map(|serving| &*serving.informers)
     }

@@ -3,7 +3,8 @@
 use super::ValidationError;
 use std::{fmt, sync::Arc};
 
-/// Group and plural name of a resource, without a version, as in targets and in RBAC rules.
+/// Group and plural name of a resource, without a version, because RBAC rules and most targets name
+/// no version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
     group: Arc<str>,

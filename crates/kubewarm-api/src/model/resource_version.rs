@@ -7,12 +7,12 @@ use std::{cmp::Ordering, fmt};
 ///
 /// KEP-5504 defines that versions of one resource compare as decimal integers of any length. A
 /// version that is not decimal is opaque. It can be equal to another version, but it is neither
-/// older nor newer than another version. So [`PartialOrd`] returns `None`, and kubewarm skips
-/// checks that need an order.
+/// older nor newer than another version. So [`PartialOrd`] returns `None` for an opaque version and
+/// another version, and kubewarm skips checks that need an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceVersion(VersionRepr);
 
-/// Versions below 2^64, as etcd assigns them, are stored as a number without an allocation.
+/// Versions below 2^64, as etcd assigns them, are stored as a number, which saves an allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum VersionRepr {
     Number(u64),

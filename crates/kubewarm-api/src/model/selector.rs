@@ -17,7 +17,7 @@ pub struct LabelRequirement {
 /// A numeric comparison of a label's value with a number, such as `weight>2`.
 ///
 /// Selectors in requests of clients can contain such a comparison; selectors in a `CacheProfile`
-/// cannot. The indexes of a store do not support comparisons.
+/// cannot. The indexes of a store do not support comparisons, so the store scans its objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NumericLabelRequirement {
     key: Arc<str>,

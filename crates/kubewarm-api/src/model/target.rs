@@ -14,7 +14,8 @@ use std::{collections::BTreeSet, sync::Arc};
 /// proxies often limit a URL to 8 KiB. Percent-encoding and the field selector need the other 4
 /// KiB.
 const MAX_LABEL_SELECTOR: usize = 4 << 10;
-/// Largest length of `spec.targets[].fieldSelector`, in bytes.
+/// Largest length of `spec.targets[].fieldSelector`, in bytes. The URL also contains the label
+/// selector, and proxies often limit a URL to 8 KiB.
 const MAX_FIELD_SELECTOR: usize = 2 << 10;
 /// Limits of `spec.targets[].fieldSelector`: at most 8 requirements. A value can be as long as the
 /// whole selector.
@@ -34,8 +35,8 @@ pub struct ValidatedTarget {
     pub scope: TargetScope,
     /// Whether the condition `Ready` depends on the target.
     pub requirement: TargetRequirement,
-    /// Order of first lists within the profile, 0 to 1000. Targets with higher values are listed
-    /// first.
+    /// Order of lists within the profile, 0 to 1000. If lists of several targets wait, the target
+    /// with the highest value is listed first.
     pub priority: u16,
     /// For secrets, the target's `secretData`. For other resources always
     /// [`SecretDataPolicy::Deny`], so that targets with different `secretData` still share an

@@ -27,8 +27,8 @@ impl ValidationError {
     }
 }
 
-/// Checks that `number` is in `range`, and converts it to `N`. All numbers in `range` must fit into
-/// `N`.
+/// Checks that `number` is in `range`, and converts the number to `N`. All numbers in `range` must
+/// fit into `N`, because a number that does not fit is rejected as out of range.
 pub(super) fn in_range<N: TryFrom<i32>>(
     path: &str,
     number: i32,

@@ -72,9 +72,9 @@ pub fn is_elevated(informer: &InformerKey) -> bool {
 
 impl ProfilePermissions {
     /// Collects the permissions that the informers of the profile `declared` need. `operator` is
-    /// the operator's identity, `watched` contains the namespaces whose profiles the operator runs.
-    /// For a namespace selector, the manifests contain one RoleBinding in each namespace that
-    /// matches the selector now.
+    /// the operator's identity. `watched` contains the namespaces whose profiles the operator runs,
+    /// which decides whether kubewarm looks up namespaces. For a namespace selector, the manifests
+    /// contain one RoleBinding in each namespace that matches the selector now.
     ///
     /// # Errors
     ///
