@@ -1,5 +1,5 @@
 //! Validated field selectors in a canonical form, so that selectors with equal meaning compare as
-//! equal.
+//! equal and their targets can share an informer.
 
 use super::{ValidationError, canonical_set::CanonicalSet};
 use std::{fmt, sync::Arc};

@@ -1,5 +1,5 @@
 //! Validated label selectors in a canonical form, so that selectors with equal meaning compare as
-//! equal.
+//! equal and their targets can share an informer.
 
 use super::{
     LabelSelectorOperator, ValidationError, canonical_set::CanonicalSet, resource::is_dns_subdomain,

@@ -57,7 +57,8 @@ const GROWTH: u64 = 16;
 const MIN_GROWTH_PERCENT: u64 = 25;
 
 /// Minimum growth of the number of stored objects, in percent, after an attempt with a trained
-/// dictionary that would save too little memory. Training takes processor time.
+/// dictionary that would save too little memory. The value is high, because training takes
+/// processor time.
 const MIN_TRAINED_GROWTH_PERCENT: u64 = 100;
 
 /// Maximum number of held-out objects: sampled objects that are not part of a new dictionary.

@@ -71,7 +71,8 @@ enum FeedSource {
     Labels,
 }
 
-/// A property of an object. A key consists of one such property and perhaps a namespace.
+/// A property of an object. A follower's key consists of one such property, and of the namespace if
+/// the follower's query names one.
 #[derive(Clone, Copy, Hash)]
 enum ObjectProperty<'a> {
     /// The property of every object, for queries that select only a namespace.

@@ -221,7 +221,8 @@ pub struct InformerReport {
     /// Only clients of profiles with `onAccessLost: ServeStale` can read a blocked store.
     #[serde(rename = "accessLostTime")]
     pub lost_at: Option<Timestamp>,
-    /// Number of times that the informer has lost access.
+    /// Number of times that the informer has lost access. A response compares the number before and
+    /// after, so that a loss in between does not go unnoticed.
     pub losses: u64,
     /// The informer's last failed request. A successful request clears this field, but the start of
     /// the next attempt does not.
@@ -306,7 +307,8 @@ impl UndecodableObject {
     }
 
     /// Whether the object can be in `namespace` and can have this name. `None` means every
-    /// namespace or every name.
+    /// namespace or every name. An object without a name in the report can be any object, so the
+    /// result is then `true`.
     pub fn is_in(&self, namespace: Option<&str>, name: Option<&str>) -> bool {
         let (own_namespace, own_name) = self.object.split_once('/').unwrap_or(("", &self.object));
         self.is_unnamed()

@@ -51,8 +51,8 @@ impl PendingProofs {
         self.0.retain(|pending| pending.requested_at > at);
     }
 
-    /// When kubewarm sent the first list whose version the store has not reached. `None` without
-    /// such a list.
+    /// When kubewarm sent the first list whose version the store has not reached. Some time later,
+    /// a probe must bring the store to this version. `None` without such a list.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.0.front().map(|pending| pending.requested_at)
     }

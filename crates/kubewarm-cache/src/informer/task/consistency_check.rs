@@ -31,7 +31,8 @@ pub enum ConsistencyResult {
     Failed,
 }
 
-/// Time limit for each page of the list that is compared with the store.
+/// Time limit for each page of the list that is compared with the store. The limit is long, because
+/// no client waits for a consistency check.
 const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// When consistency checks are due.

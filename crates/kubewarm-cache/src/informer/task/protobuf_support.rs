@@ -176,9 +176,10 @@ impl InformerSession {
 }
 
 impl ListRun<'_> {
-    /// Prepares decoder and store for objects in this encoding. Returns an error for `None`, which
-    /// means that the field tables lack the kind of the list. A store with objects in another
-    /// encoding drops them, because all objects of a store have one encoding.
+    /// Prepares decoder and store for objects in this encoding. A store with objects in another
+    /// encoding drops them, because all objects of a store have one encoding. `None` means that the
+    /// list's kind is not in the field tables, so the method returns an error and the informer
+    /// lists again in JSON.
     pub(crate) fn use_encoding(
         &mut self,
         encoding: Option<ObjectEncoding>,

@@ -31,7 +31,8 @@ pub(crate) struct InformerSession {
     pub(crate) metrics: Arc<ResourceMetrics>,
     pub(crate) shared: Arc<TaskContext>,
     pub(crate) decoder: ObjectDecoder,
-    /// Version of the API server before the last list; empty if it is unknown.
+    /// Version of the API server before the last list; empty if it is unknown. After an upgrade,
+    /// kubewarm tests again whether it can read the resource in protobuf.
     pub(crate) server_version: Arc<str>,
     /// Number of undecodable objects in the current list and in the watch after it. Before the
     /// first list of this run, the number that an earlier run reported.
