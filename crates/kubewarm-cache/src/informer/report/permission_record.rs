@@ -21,8 +21,8 @@ pub(crate) struct PermissionRecord {
     ///
     /// If this number has increased since kubewarm requested the store's list, the identity can
     /// have lost the permission to read some of the objects. So the store stays blocked until a
-    /// relist completes, even after access returns. Clients of profiles with `onAccessLost:
-    /// ServeStale` can still read it.
+    /// relist completes, even after access returns. With `onAccessLost: ServeStale`, clients of the
+    /// profile can still read the store.
     pub(crate) refusals: u64,
     /// When the last loss of access began.
     lost_at: Option<Timestamp>,
