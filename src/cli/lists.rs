@@ -34,7 +34,7 @@ pub struct ListArgs {
     )]
     pub list_page_size: u32,
 
-    /// Timeout of a watch list, 5s to 10m. After the timeout kubewarm lists in pages.
+    /// Timeout of a streaming list, 5s to 10m. After the timeout kubewarm lists in pages.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = watch_list_timeout)]
     pub watch_list_timeout: Duration,
 }

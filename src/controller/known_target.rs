@@ -42,7 +42,8 @@ pub(super) struct KnownTarget {
     pub(super) charges: Option<TargetCharges>,
     /// The kind that discovery returned last, and the time at which discovery began to omit the
     /// kind. The time is `None` while discovery lists the kind. The controller uses the kind for
-    /// [`MISSING_KIND_DELAY`] after this time.
+    /// [`MISSING_KIND_DELAY`] after this time, because discovery omits custom resources for some
+    /// seconds after an API server has started.
     kind: Option<(ResourceInfo, Option<Duration>)>,
     /// The informer that watches Namespaces for the target's selector, and the names of the
     /// namespaces that matched last. The controller uses these names while the selector's store is

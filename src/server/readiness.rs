@@ -46,8 +46,8 @@ pub(super) struct ReadinessReport {
     /// most until `deadline`.
     pub(super) is_selecting: bool,
     /// Number of informers that `/readyz` counts. While `/readyz` waits for first lists, it ignores
-    /// informers that profiles declared after the start. Later `/readyz` counts all declared
-    /// informers.
+    /// informers that profiles declared after the start, so that new profiles cannot delay a
+    /// starting replica. Later `/readyz` counts all declared informers.
     pub(super) declared: usize,
     /// Number of informers that have synced once, or whose phase is `Paused`. A paused informer
     /// does not sync until a person edits its profile, so `/readyz` does not wait for it.

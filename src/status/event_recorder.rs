@@ -50,8 +50,9 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// `instance` identifies this process in Events; `new` truncates it to 128 bytes. `buckets`
-    /// contains the rate limit of Event requests for each namespace.
+    /// `instance` identifies this process in Events; `new` truncates it to 128 bytes, the API
+    /// server's limit of `reportingInstance`. `buckets` contains the rate limit of Event requests
+    /// for each namespace.
     pub fn new(client: &Client, instance: &str, buckets: NamespaceBuckets) -> Self {
         let instance = bounded(instance.to_owned(), MAX_INSTANCE).into();
         let client = ApiClient::new(client);

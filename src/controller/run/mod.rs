@@ -47,8 +47,8 @@ pub struct Controller {
     _profile_informer_charges: Vec<BudgetCharge>,
     /// The informers in `profile_informers` that have been warm at least once.
     listed_informers: BTreeSet<InformerKey>,
-    /// Time of the last relist whose only purpose was to load omitted profile specs; see
-    /// [`READMIT`].
+    /// Time of the last relist of profiles whose only purpose was to load specs that the store had
+    /// omitted, because it was full. The next such relist is at least [`READMIT`] later.
     last_readmission: Option<Instant>,
     parser: ProfileParser,
 }

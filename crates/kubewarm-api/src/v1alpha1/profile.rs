@@ -186,8 +186,8 @@ pub struct WarmupSettings {
     #[schemars(range(min = 1, max = 86400))]
     pub deadline_seconds: Option<i32>,
 
-    /// Largest number of concurrent first lists of the profile, 1 to 64. The operator's flag
-    /// `--max-concurrent-lists` limits the first lists of all profiles together. Higher values warm
+    /// Largest number of concurrent lists of the profile, 1 to 64. The operator's flag
+    /// `--max-concurrent-lists` limits the lists of all profiles together. Higher values warm
     /// targets sooner, but increase the API server's load. Default: 4.
     #[schemars(range(min = 1, max = 64))]
     pub max_concurrent_lists: i32,

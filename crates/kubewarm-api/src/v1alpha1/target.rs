@@ -54,7 +54,7 @@ pub struct TargetSpec {
     #[serde(default)]
     pub requirement: TargetRequirement,
 
-    /// Order of first lists within the profile, 0 to 1000; higher values first. Default: 500.
+    /// Order of lists within the profile, 0 to 1000; higher values first. Default: 500.
     #[serde(default = "default_priority")]
     #[schemars(range(min = 0, max = 1000))]
     pub priority: i32,

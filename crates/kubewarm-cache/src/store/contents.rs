@@ -231,8 +231,9 @@ impl StoreContents {
     /// Removes rows and their index entries in one pass. Returns the rows, which the caller must
     /// drop outside the store's lock.
     ///
-    /// The event log does not receive these removals, so it no longer contains every change. The
-    /// log therefore drops all its changes when the running list ends.
+    /// A list of the informer calls this function for the objects that it did not return. The API
+    /// server sent no events for their deletion, so the event log lacks these changes. The log
+    /// therefore drops all its changes when the list ends, and its watches end with it.
     ///
     /// Cost, under the write lock: about 0.2 µs for each row of the store and 0.1 µs for each
     /// indexed value.

@@ -99,9 +99,10 @@ pub(super) struct DispatchKey {
 }
 
 impl DispatchIndex {
-    /// Registers a follower of the changes from number `next` on that can concern `query`. Returns
-    /// `None` if the follower must read every change, usually because its query has no equality.
-    /// `paths` are the field paths that the writer reads.
+    /// Registers a follower (the reader of one client's watch) of the changes from number `next` on
+    /// that can concern `query`. Returns `None` if the follower must read every change, usually
+    /// because its query compares no name, field, label or namespace with one value. `paths` are
+    /// the indexed field paths: only by them does the writer dispatch changes of fields.
     pub(super) fn register(
         &mut self,
         query: &ObjectQuery,

@@ -84,15 +84,15 @@ impl AnonymousConfig {
 }
 
 impl AccountClients {
-    /// Creates the clients for the API server in `config`, for tests. The client `operator`
-    /// requests the tokens.
+    /// Creates the clients that act as ServiceAccounts at the API server in `config`, for tests.
+    /// The client `operator` requests the ServiceAccounts' tokens.
     pub fn of(config: &Config, operator: Client, buckets: NamespaceBuckets) -> Self {
         Self::new(operator, AnonymousConfig::of(config), buckets)
     }
 
-    /// Creates the clients for the API server `server`. The client `operator` requests the tokens.
-    /// Each token request takes one unit from the token bucket (rate limit) of the ServiceAccount's
-    /// namespace.
+    /// Creates the clients that act as ServiceAccounts at the API server `server`. The client
+    /// `operator` requests the ServiceAccounts' tokens. Each token request takes one unit from the
+    /// token bucket (rate limit) of the ServiceAccount's namespace.
     pub(super) fn new(
         operator: Client,
         server: AnonymousConfig,

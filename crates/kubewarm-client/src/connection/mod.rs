@@ -259,8 +259,9 @@ impl ApiServerConnection {
     /// Returns a reviewer that authenticates and authorizes each caller with the caller's own
     /// token.
     ///
-    /// The reviewer has its own connections, the API server's URL and CA, and no credentials of the
-    /// operator.
+    /// The reviewer has the API server's URL and CA, but no credentials of the operator, so that no
+    /// review can succeed by the operator's permissions. It has its own connections, because the
+    /// operator's connections can be authenticated by its client certificate.
     ///
     /// # Errors
     ///

@@ -7,8 +7,10 @@ pub(super) struct AccessLossCheck {
     /// The strictest `onAccessLost` policy of the profiles that serve reads from the informer.
     pub(super) policy: AccessLossPolicy,
     /// How often the informer had lost its access when the request began. If this number changes,
-    /// the request ends, because the informer can have emptied its store in the meantime. With
-    /// `None`, as after the initial objects of a watch, only the informer's present access counts.
+    /// the request ends, because the informer can have emptied its store in the meantime.
+    /// `None` after a watch has sent its initial objects: its later events come from the event log,
+    /// which ends the watch itself if the store was emptied. Then only the informer's present
+    /// access counts.
     pub(super) losses: Option<u64>,
 }
 

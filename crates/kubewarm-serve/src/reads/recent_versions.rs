@@ -93,8 +93,10 @@ impl RecentWrites {
         writes.retain(|write| write.is_recent() && version.is_older_than(&write.version));
         let is_full = writes.len() >= MOST_DESCENDING;
         match writes.last_mut() {
-            // The list is full, so this write only changes the time of the last entry. A store that
-            // has reached this entry's higher version contains the write too.
+            // `retain` has left only entries with versions higher than that of this write: the
+            // responses of two writes can arrive in the opposite order. The list is full, so this
+            // write only extends the time of the last entry. A store with that entry's version
+            // contains this write too.
             Some(last) if is_full => last.at = now,
             _ => writes.push(WrittenVersion { version: version.clone(), at: now }),
         }
@@ -135,8 +137,11 @@ pub(super) struct SeenRead {
     pub(super) at: Instant,
 }
 
-/// A hash of the caller, with a random key, to save memory. If two callers have the same hash,
-/// their reads wait for each other's versions, which is harmless.
+/// A hash of the caller, which needs less memory than the caller's name. The hash has a random key,
+/// so that nobody can choose a name with the hash of another caller.
+///
+/// If two callers nevertheless have the same hash, the reads of each also wait until a store has
+/// reached the version that the other has seen. Such a read can be slower, but never older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CallerHash(u64);
 

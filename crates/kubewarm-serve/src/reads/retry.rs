@@ -62,8 +62,9 @@ pub(super) enum ReadAttemptError {
     },
     /// No store has reached the resource version that the read needs.
     Behind {
-        /// The informer with the newest store. A bookmark of this informer's watch can bring the
-        /// store to the required version without an event.
+        /// The informer with the newest store. The read waits for this informer, and asks it for a
+        /// bookmark: if the required version is that of another kind's write, no event of this
+        /// informer's kind has this version.
         informer: Box<InformerKey>,
         /// The namespace whose limit on kubewarm's requests to the API server counts the request
         /// for the bookmark.

@@ -49,9 +49,10 @@ impl ServingIndex {
             for target in resolved.running_targets() {
                 for informer in target.informers.iter().chain(target.serving_informers()) {
                     let indexes = informers.entry(&informer.key).or_default();
-                    // After a profile change, the stores of the previous informers lack field
-                    // indexes that the changed profile adds. A query by such a field still works,
-                    // because kubewarm then scans all objects.
+                    // After a profile change, previous informers serve reads until the new ones are
+                    // synced. They get the changed profile's indexes too, although their stores do
+                    // not have these indexes: kubewarm then answers a query by such a field by a
+                    // scan of all objects.
                     if !target.named.is_empty() && !indexes.contains(&target.named) {
                         indexes.push(Arc::clone(&target.named));
                     }

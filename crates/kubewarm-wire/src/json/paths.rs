@@ -25,7 +25,7 @@ pub(crate) struct FieldPathNode {
     /// Index in [`FieldPathSet::all`] of the field path that ends at this position, or `None`.
     pub(crate) end: Option<usize>,
     /// If the value at this position is an object: the nodes of its members that field paths
-    /// select, by member name. There are at most as many nodes as paths in the set.
+    /// select, by member name. This map has at most one node for each path of the set.
     pub(crate) fields: BTreeMap<Box<[u8]>, Self>,
     /// If the value at this position is a list: the node for each of its elements.
     pub(crate) elements: Option<Box<Self>>,

@@ -9,7 +9,7 @@ use super::{
 use crate::MediaType;
 
 /// Splits the chunks of a watch response into events. Of an event above 16 MiB, keeps only the
-/// first bytes, which contain the object's name.
+/// first bytes: they contain the object's name, which the informer's status then reports.
 pub struct EventSplitter(EventBytes);
 
 enum EventBytes {

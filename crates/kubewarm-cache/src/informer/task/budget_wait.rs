@@ -37,8 +37,9 @@ const COUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ListRun<'_> {
     /// Pauses a list while every profile that declares the informer exceeds its limit on memory or
-    /// objects, and while compression is late. Returns `true` if the list paused, so that the
-    /// caller restarts its own time limits, which must not count the pause.
+    /// objects, and while too many of the listed objects still wait for their compression. Returns
+    /// `true` if the list paused, so that the caller restarts its own time limits, which must not
+    /// count the pause.
     ///
     /// `bytes` is the size of the object that the list just added to the store. To stay cheap, the
     /// method compares usage with the limits only once per MiB of received objects.

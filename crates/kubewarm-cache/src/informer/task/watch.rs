@@ -290,8 +290,8 @@ impl WatchRun<'_> {
                 .then(|| empty_since.unwrap_or_else(Instant::now));
             let namespace_at = empty_since.map(|since| since + timing.namespace_check);
             let need = self.proof_need();
-            // A watch without bytes is not dead while proofs show that the store is current: a kind
-            // without bookmarks can have no changes for long.
+            // A watch without bytes is not dead while consistent reads confirm that the store is
+            // current: a kind without bookmarks can have no changes for long.
             let dead_at = stream.last_bytes_at.max(need.current_at) + timing.watch_max_silence;
             let silent_at = need.current_at + need.bound;
             let list_at = self.proofs.list_at(&need, timing);
