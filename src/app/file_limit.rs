@@ -3,8 +3,8 @@
 /// Raises the soft limit of open files to the hard limit.
 ///
 /// The soft limit is often 1,024 files. By default the read API (the HTTP server that serves
-/// objects to clients) alone accepts 1,024 connections. Without a free file descriptor, no informer
-/// can open a watch.
+/// objects to clients) alone accepts hundreds or thousands of connections. Without a free file
+/// descriptor, no informer can open a watch.
 #[cfg(target_os = "linux")]
 pub(super) fn raise() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

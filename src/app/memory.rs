@@ -5,6 +5,7 @@ use crate::{cli::RunArgs, controller::OperatorLimits, metrics::OperatorMetrics};
 use kubewarm_serve::callers::ReaderLimits;
 use std::{
     fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
 };
 
@@ -16,6 +17,8 @@ const READERS: u64 = 15;
 /// Responses that kubewarm has not written yet can use `1/RESPONSES` of the memory for clients.
 /// Connections and watches use the rest.
 const RESPONSES: u64 = 2;
+/// Bytes that an open watch and its connection use, rounded up: 31 KiB in `docs/performance.md`.
+const WATCH_BYTES: usize = 32 << 10;
 /// A cgroup limit of this number of bytes or more means "no limit": a v1 cgroup without a limit
 /// reports the largest multiple of the page size.
 const UNLIMITED: u64 = 1 << 60;
@@ -65,19 +68,21 @@ impl MemorySplit {
         }
     }
 
-    /// Returns the limits for the read API's clients from the flags. Responses that kubewarm has
-    /// not written yet get at most half of `readers`.
+    /// Returns the limits for the read API's clients from the flags, or else from the memory.
     pub(super) fn reader_limits(self, args: &RunArgs) -> ReaderLimits {
-        let limits = args.api.limits();
-        ReaderLimits {
-            unwritten_bytes: self.unwritten_response_bytes(limits.unwritten_bytes),
-            ..limits
-        }
+        args.api.limits(self.default_reader_limits())
     }
 
-    fn unwritten_response_bytes(self, most: usize) -> usize {
-        let answers = self.readers.and_then(|readers| usize::try_from(readers / RESPONSES).ok());
-        answers.map_or(most, |answers| answers.min(most))
+    /// Returns limits with which clients do not exceed `readers`. Responses that kubewarm has not
+    /// written yet get at most half of it. The other half suffices for all watches, even if each
+    /// watch has its own connection.
+    fn default_reader_limits(self) -> ReaderLimits {
+        let fixed = ReaderLimits::default();
+        let Some(readers) = self.readers else { return fixed };
+        let half = usize::try_from(readers / RESPONSES).unwrap_or(usize::MAX);
+        let watches = NonZeroUsize::new(half / WATCH_BYTES).unwrap_or(NonZeroUsize::MIN);
+        let unwritten_bytes = half.min(fixed.unwritten_bytes);
+        ReaderLimits { watches, connections: watches, unwritten_bytes, ..fixed }
     }
 }
 
@@ -175,9 +180,23 @@ mod tests {
             "the program keeps a tenth of the limit"
         );
         assert_eq!(MemorySplit::new(None), MemorySplit { stores: None, readers: None });
-        let answers = [Some(64 << 20), Some(8 << 30), None]
-            .map(|limit| MemorySplit::new(limit).unwritten_response_bytes(64 << 20));
-        assert_eq!(answers.map(|bytes| bytes >> 20), [4, 64, 64]);
+    }
+
+    #[test]
+    fn the_default_limits_of_readers_follow_the_memory_limit() {
+        for (limit, watches, connections, unwritten) in [
+            // The table in docs/limits.md has these numbers.
+            (Some(256 << 20), 614, 614, 19),
+            (Some(512 << 20), 1_228, 1_228, 38),
+            (Some(1 << 30), 2_457, 2_457, 64),
+            (Some(1 << 10), 1, 1, 0),
+            (None, 4_096, 1_024, 64),
+        ] {
+            let limits = MemorySplit::new(limit).default_reader_limits();
+            let counts = (limits.watches.get(), limits.connections.get());
+            assert_eq!(counts, (watches, connections), "{limit:?}");
+            assert_eq!(limits.unwritten_bytes >> 20, unwritten, "{limit:?}");
+        }
     }
 
     #[test]

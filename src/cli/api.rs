@@ -61,23 +61,21 @@ pub struct ReadApiArgs {
     #[arg(long, default_value_t = ReaderLimits::default().requests, value_name = "COUNT")]
     pub max_requests_inflight: NonZeroUsize,
 
-    /// Maximum number of open watches of the read API's clients. Further watches get 429.
-    #[arg(long, default_value_t = ReaderLimits::default().watches, value_name = "COUNT")]
-    pub max_watches: NonZeroUsize,
+    /// Maximum number of open watches of the read API's clients. Further watches get 429 [default:
+    /// one for each 427Ki of the memory limit; without a memory limit 4096].
+    #[arg(long, value_name = "COUNT")]
+    pub max_watches: Option<NonZeroUsize>,
 
     /// Maximum number of open connections to the read API. kubewarm closes further connections. As
-    /// many requests can wait, and the caches of reviews grow with this number.
-    #[arg(long, default_value_t = ReaderLimits::default().connections, value_name = "COUNT")]
-    pub max_connections: NonZeroUsize,
+    /// many requests can wait, and the caches of reviews grow with this number [default: one for
+    /// each 427Ki of the memory limit; without a memory limit 1024].
+    #[arg(long, value_name = "COUNT")]
+    pub max_connections: Option<NonZeroUsize>,
 
     /// Maximum number of read API connections on which no request was authorized yet, per client
-    /// address or IPv6 /64 network.
-    #[arg(
-        long,
-        default_value_t = ReaderLimits::default().address_connections,
-        value_name = "COUNT"
-    )]
-    pub address_connections: NonZeroUsize,
+    /// address or IPv6 /64 network [default: an eighth of --max-connections].
+    #[arg(long, value_name = "COUNT")]
+    pub address_connections: Option<NonZeroUsize>,
 
     /// Limit of one user of the read API, in percent of the maximum number of requests, watches,
     /// connections and forwarded requests, of concurrent reviews, and of response memory. The pods
@@ -92,17 +90,19 @@ pub struct ReadApiArgs {
 }
 
 impl ReadApiArgs {
-    /// Returns the read API's limits from the flags. `unwritten_bytes` (response bytes that
-    /// kubewarm has not written yet) keeps its default, which applies to a process without a memory
-    /// limit.
-    pub fn limits(&self) -> ReaderLimits {
+    /// Returns the read API's limits from the flags. Without a flag, the limit comes from
+    /// `defaults`.
+    pub fn limits(&self, defaults: ReaderLimits) -> ReaderLimits {
+        let connections = self.max_connections.unwrap_or(defaults.connections);
+        // One client address must not use up the connections, however few they are.
+        let eighth = NonZeroUsize::new(connections.get() / 8).unwrap_or(NonZeroUsize::MIN);
         ReaderLimits {
             requests: self.max_requests_inflight,
-            watches: self.max_watches,
-            connections: self.max_connections,
-            address_connections: self.address_connections,
+            watches: self.max_watches.unwrap_or(defaults.watches),
+            connections,
+            address_connections: self.address_connections.unwrap_or(eighth),
             user_quota: self.user_quota,
-            ..ReaderLimits::default()
+            unwritten_bytes: defaults.unwritten_bytes,
         }
     }
 }

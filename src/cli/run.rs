@@ -150,6 +150,8 @@ mod tests {
     use super::{CallerAuthMode, RunArgs};
     use crate::cli::Cli;
     use clap::{CommandFactory as _, Parser};
+    use kubewarm_serve::callers::ReaderLimits;
+    use std::num::NonZeroUsize;
 
     #[derive(Debug, Parser)]
     struct Run {
@@ -177,9 +179,16 @@ mod tests {
     #[test]
     fn reader_limits_are_flags_that_reject_zero() {
         let parse = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
-        let limits =
-            parse(&["--max-requests-inflight=8", "--user-quota=50"]).unwrap().args.api.limits();
-        assert_eq!((limits.requests.get(), limits.user_quota), (8, 50));
+        let limits = |more: &[&str]| {
+            let limits = parse(more).unwrap().args.api.limits(ReaderLimits::default());
+            let counts = [limits.watches, limits.connections, limits.address_connections];
+            (counts.map(NonZeroUsize::get), limits.requests.get(), limits.user_quota)
+        };
+        assert_eq!(limits(&[]), ([4_096, 1_024, 128], 400, 25));
+        let flags = ["--max-requests-inflight=8", "--user-quota=50", "--max-connections=7"];
+        assert_eq!(limits(&flags), ([4_096, 7, 1], 8, 50));
+        let flags = ["--max-watches=9", "--address-connections=6"];
+        assert_eq!(limits(&flags), ([9, 1_024, 6], 400, 25));
         for flag in [
             "max-requests-inflight",
             "max-watches",

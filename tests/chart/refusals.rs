@@ -29,6 +29,7 @@ const REFUSED: &[(&str, &[&str])] = &[
         &["/metrics/prometheusRule/runbookBaseUrl", "match"],
     ),
     ("readApi: {limits: {maxWatches: 0}}", &["/readApi/limits/maxWatches", "minimum"]),
+    ("readApi: {limits: {maxConnections: many}}", &["/readApi/limits/maxConnections", "maxLength"]),
     ("podDisruptionBudget: {maxUnavailable: half}", &["/maxUnavailable", "does not match"]),
     ("resources: {limit: {memory: 1Gi}}", &["/resources", "'limit'"]),
     ("profiles: [{name: a}]", &["/profiles/0", "'spec'"]),

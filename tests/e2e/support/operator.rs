@@ -117,6 +117,8 @@ impl Operator {
             .env("HOSTNAME", pod)
             // Starts no read API here; tests of the read API set its address.
             .env("KUBEWARM_API_ADDR", "")
+            // The limits on readers would follow the memory limit of the test's own cgroup.
+            .env("KUBEWARM_MEMORY_LIMIT", "0")
             .arg("run")
             .arg("--kubeconfig")
             .arg(kubeconfig)

@@ -102,7 +102,6 @@ fn chart_defaults_match_the_programs_defaults() {
     let authorization = reads["authorization"].as_str().expect("a word").to_owned();
     let strategy = operator["listStrategy"].as_str().expect("a word").to_owned();
     let expected = [
-        ("KUBEWARM_ADDRESS_CONNECTIONS", limit("addressConnections")),
         ("KUBEWARM_ADMIN_ADDR", format!("[::]:{}", whole("adminPort"))),
         ("KUBEWARM_API_ADDR", format!("[::]:{}", number(&reads["port"]))),
         ("KUBEWARM_AUTHORIZATION", authorization),
@@ -111,10 +110,8 @@ fn chart_defaults_match_the_programs_defaults() {
         ("KUBEWARM_LOG", word("filter")),
         ("KUBEWARM_LOG_FORMAT", word("format")),
         ("KUBEWARM_MAX_CONCURRENT_LISTS", whole("maxConcurrentLists")),
-        ("KUBEWARM_MAX_CONNECTIONS", limit("maxConnections")),
         ("KUBEWARM_MAX_INFORMERS", whole("maxInformers")),
         ("KUBEWARM_MAX_REQUESTS_INFLIGHT", limit("maxRequestsInflight")),
-        ("KUBEWARM_MAX_WATCHES", limit("maxWatches")),
         ("KUBEWARM_NAMESPACE_INFORMERS", whole("namespaceInformers")),
         ("KUBEWARM_NAMESPACE_QUOTA", whole("namespaceQuota")),
         ("KUBEWARM_SHUTDOWN_DELAY", format!("{}s", whole("shutdownDelaySeconds"))),
