@@ -68,7 +68,9 @@ pub(super) fn new_caller_gate(
         CallerAuthMode::Delegated => connection.new_reviewer(&args.api.audience)?,
         CallerAuthMode::CallerToken => connection.new_caller_token_reviewer()?,
     });
-    let (limits, note) = (ListenerLimits::for_reads(limits), callers::decision_observer(metrics));
+    let agents = args.api.agent_accounts();
+    let limits = ListenerLimits { agents, ..ListenerLimits::for_reads(limits) };
+    let note = callers::decision_observer(metrics);
     let callers =
         CallerGate::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
     Ok(Arc::new(callers.with_authorization(args.api.authorization.into())))

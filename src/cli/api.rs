@@ -1,8 +1,8 @@
 //! Flags of `run` for the read API.
 
 use clap::{Args, ValueEnum};
-use kubewarm_serve::callers::{AuthorizationMode, ReaderLimits};
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
+use kubewarm_serve::callers::{AgentAccount, AuthorizationMode, ReaderLimits};
+use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Read API")]
@@ -79,7 +79,7 @@ pub struct ReadApiArgs {
 
     /// Limit of one user of the read API, in percent of the maximum number of requests, watches,
     /// connections and forwarded requests, of concurrent reviews, and of response memory. The pods
-    /// of a ServiceAccount are one user.
+    /// of a ServiceAccount are one user, unless --agents names it.
     #[arg(
         long,
         default_value_t = ReaderLimits::default().user_quota,
@@ -87,6 +87,12 @@ pub struct ReadApiArgs {
         value_parser = clap::value_parser!(u8).range(1..=100)
     )]
     pub user_quota: u8,
+
+    /// ServiceAccounts whose pods count as one user each, such as monitoring/node-agent, separated
+    /// by commas. All pods of one entry together can use 100 minus --user-quota percent of each
+    /// limit, divided by the number of entries, but not less than one user.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    pub agents: Vec<AgentAccount>,
 }
 
 impl ReadApiArgs {
@@ -104,6 +110,12 @@ impl ReadApiArgs {
             user_quota: self.user_quota,
             unwritten_bytes: defaults.unwritten_bytes,
         }
+    }
+
+    /// Returns the entries of `--agents` without duplicates, because each entry has its own part of
+    /// the limits.
+    pub fn agent_accounts(&self) -> Arc<[AgentAccount]> {
+        self.agents.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 

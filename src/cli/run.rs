@@ -202,6 +202,19 @@ mod tests {
     }
 
     #[test]
+    fn agents_are_entries_without_duplicates_and_errors_name_the_flag_and_the_entry() {
+        let parse = |more: &[&str]| Run::try_parse_from([&["run"], more].concat());
+        let run = parse(&["--agents=shop/b,shop/a", "--agents", "shop/b"]).unwrap();
+        let agents = run.args.api.agent_accounts();
+        let agents: Vec<_> = agents.iter().map(ToString::to_string).collect();
+        assert_eq!(agents, ["shop/a", "shop/b"]);
+        let error = parse(&["--agents=shop/a,agent"]).unwrap_err().to_string();
+        for text in ["'agent'", "--agents <NAMESPACE/NAME>", "such as monitoring/node-agent"] {
+            assert!(error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
     fn every_flag_of_run_has_an_environment_variable_with_the_prefix() {
         let cli = Cli::command();
         let run = cli.find_subcommand("run").unwrap();

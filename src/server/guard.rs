@@ -52,7 +52,7 @@ fn refusal(refused: CallerRejection, verb: &str, path: &str) -> HttpResponse {
             let body = "impersonation is not possible here; send a token of the account itself\n";
             text(StatusCode::FORBIDDEN, body)
         }
-        CallerRejection::Limited(_) => {
+        CallerRejection::Limited(_) | CallerRejection::AgentsLimited { .. } => {
             unavailable("too many reviews of callers are in progress; try again in a second\n")
         }
         CallerRejection::Undecided(fault) => undecided(&fault),

@@ -195,6 +195,7 @@ default Deployment ENV/KUBEWARM_ADMIN_TLS_CERT_FILE "/etc/kubewarm/tls/tls.crt"
 default Deployment ENV/KUBEWARM_AUTH "delegated"
 default Deployment ENV/KUBEWARM_MAX_WATCHES null
 default Deployment ENV/KUBEWARM_ADDRESS_CONNECTIONS null
+default Deployment ENV/KUBEWARM_AGENTS null
 default Deployment POD/volumes/1/secret/secretName "kubewarm-tls"
 default Deployment POD/containers/0/livenessProbe/httpGet {"path": "/livez", "port": "admin", "scheme": "HTTPS"}
 minimal Deployment ENV/KUBEWARM_API_ADDR ""
@@ -240,6 +241,7 @@ replicas Deployment ENV/KUBEWARM_SHUTDOWN_DELAY "15s"
 replicas Deployment ENV/KUBEWARM_MAX_WATCHES "1000000"
 replicas Deployment ENV/KUBEWARM_MAX_CONNECTIONS null
 replicas Deployment ENV/KUBEWARM_USER_QUOTA "50"
+replicas Deployment ENV/KUBEWARM_AGENTS "monitoring/node-agent,kube-system/cni.agent"
 replicas Deployment ENV/KUBEWARM_LIST_STRATEGY "paged-list"
 replicas Deployment ENV/KUBEWARM_LIST_PAGE_SIZE "1000"
 replicas Deployment ENV/KUBEWARM_WATCH_LIST_TIMEOUT "60s"

@@ -30,6 +30,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("readApi: {limits: {maxWatches: 0}}", &["/readApi/limits/maxWatches", "minimum"]),
     ("readApi: {limits: {maxConnections: many}}", &["/readApi/limits/maxConnections", "maxLength"]),
+    ("readApi: {limits: {agents: [shop/agent]}}", &["/readApi/limits/agents/0", "want object"]),
+    ("readApi: {limits: {agents: [{name: a}]}}", &["/readApi/limits/agents/0", "'namespace'"]),
     ("podDisruptionBudget: {maxUnavailable: half}", &["/maxUnavailable", "does not match"]),
     ("resources: {limit: {memory: 1Gi}}", &["/resources", "'limit'"]),
     ("profiles: [{name: a}]", &["/profiles/0", "'spec'"]),

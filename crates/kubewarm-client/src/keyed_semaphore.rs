@@ -1,4 +1,5 @@
-//! Limits how many operations run at the same time, in total and for each key.
+//! Limits how many operations run at the same time, in total, for each group of keys, and for each
+//! key.
 
 use parking_lot::Mutex;
 use std::{
@@ -12,7 +13,8 @@ use tokio::{
     time::timeout,
 };
 
-/// A semaphore with a total limit and a limit for each key, such as a namespace or an address.
+/// A semaphore with a total limit and a limit for each key, such as a namespace or an address. Keys
+/// can form groups, each with a limit for all its keys together.
 ///
 /// Within these limits, waiters get permits in the order of their calls. All clones use the same
 /// permits.
@@ -20,19 +22,36 @@ use tokio::{
 pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
     size: usize,
-    part: usize,
-    /// One entry for each key that holds or waits for a permit. When `part_of` adds a key, it
-    /// removes the entries of keys without holders and waiters, so that the map does not grow
-    /// without limit.
-    parts: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
+    keys: SemaphoreParts<K>,
+    /// `None` if no key has a group.
+    groups: Option<SemaphoreGroups<K>>,
+}
+
+/// The groups of the keys. A group has a name of the type of keys, but is no key itself.
+#[derive(Clone, Debug)]
+struct SemaphoreGroups<K> {
+    group_of: fn(&K) -> Option<K>,
+    parts: SemaphoreParts<K>,
+}
+
+/// A semaphore for each key or group.
+#[derive(Clone, Debug)]
+struct SemaphoreParts<K> {
+    size: usize,
+    /// One entry for each key or group that holds or waits for a permit. When the function `get`
+    /// adds an entry, the function removes the entries without holders and waiters, so that the
+    /// map does not grow without limit.
+    semaphores: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
 /// One or more permits of a [`KeyedSemaphore`]. Dropping this value releases the permits.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped at once bounds nothing"]
 pub struct KeyedPermit {
-    _of_part: OwnedSemaphorePermit,
-    _of_all: OwnedSemaphorePermit,
+    _key: OwnedSemaphorePermit,
+    /// `None` if the key has no group.
+    _group: Option<OwnedSemaphorePermit>,
+    _all: OwnedSemaphorePermit,
 }
 
 /// The limit of a [`KeyedSemaphore`] that prevents a key from getting a permit.
@@ -40,6 +59,8 @@ pub struct KeyedPermit {
 pub enum KeyedAcquireError {
     /// The key already holds its maximum number of permits.
     Key,
+    /// The keys of the key's group together already hold their maximum number of permits.
+    Group,
     /// All permits of the semaphore are in use.
     All,
 }
@@ -49,18 +70,27 @@ pub enum KeyedAcquireError {
 pub struct SemaphoreUsage {
     /// Total number of permits.
     pub size: usize,
-    /// Maximum number of permits of one key.
-    pub part: usize,
     /// Permits in use.
     pub in_use: usize,
-    /// Number of permits that the key with the most permits uses.
+    /// Maximum number of permits of the key or group that has the largest part of its maximum.
+    pub part: usize,
+    /// Number of permits that this key or group uses.
     pub most_of_one: usize,
 }
 
 impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// Creates a semaphore with `all` permits in total, and at most `part` permits for each key.
     pub fn new(all: usize, part: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), size: all, part, parts: Arc::default() }
+        let all_permits = Arc::new(Semaphore::new(all));
+        Self { all: all_permits, size: all, keys: SemaphoreParts::new(part), groups: None }
+    }
+
+    /// Limits the keys of each group together to `part` permits, or to the maximum number of
+    /// permits of one key if this is more. `group_of` returns the group of a key.
+    pub fn with_groups(self, part: usize, group_of: fn(&K) -> Option<K>) -> Self {
+        // `acquire_many` would wait forever for more permits than the group has.
+        let parts = SemaphoreParts::new(part.max(self.keys.size));
+        Self { groups: Some(SemaphoreGroups { group_of, parts }), ..self }
     }
 
     /// Returns a permit for `key` if one is available now.
@@ -72,13 +102,15 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     ///
     /// # Errors
     ///
-    /// [`KeyedAcquireError`], which names the limit (of the key or of the semaphore) that is
-    /// reached.
+    /// [`KeyedAcquireError`], which names the limit (of the key, of its group or of the semaphore)
+    /// that is reached.
     pub fn acquire_now(&self, key: &K) -> Result<KeyedPermit, KeyedAcquireError> {
-        let of_part = self.part_of(key).try_acquire_owned().map_err(|_| KeyedAcquireError::Key)?;
+        let of_key = self.keys.get(key).try_acquire_owned().map_err(|_| KeyedAcquireError::Key)?;
+        let of_group = self.group_of(key).map(Semaphore::try_acquire_owned).transpose();
+        let of_group = of_group.map_err(|_| KeyedAcquireError::Group)?;
         let of_all =
             Arc::clone(&self.all).try_acquire_owned().map_err(|_| KeyedAcquireError::All)?;
-        Ok(KeyedPermit { _of_part: of_part, _of_all: of_all })
+        Ok(KeyedPermit { _key: of_key, _group: of_group, _all: of_all })
     }
 
     /// Returns the semaphore's limits and the numbers of its permits in use.
@@ -88,14 +120,15 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// Visits each key. Other calls that acquire a permit wait until this call has visited all
     /// keys.
     pub fn usage(&self) -> SemaphoreUsage {
-        let of_key = |part: Arc<Semaphore>| self.part.saturating_sub(part.available_permits());
-        let most = self.parts.lock().values().filter_map(Weak::upgrade).map(of_key).max();
-        SemaphoreUsage {
-            size: self.size,
-            part: self.part,
-            in_use: self.size.saturating_sub(self.all.available_permits()),
-            most_of_one: most.unwrap_or_default(),
+        let (mut part, mut most_of_one) = (self.keys.size, self.keys.most_in_use());
+        if let Some(SemaphoreGroups { parts, .. }) = &self.groups {
+            let of_group = parts.most_in_use();
+            if of_group.saturating_mul(part) > most_of_one.saturating_mul(parts.size) {
+                (part, most_of_one) = (parts.size, of_group);
+            }
         }
+        let in_use = self.size.saturating_sub(self.all.available_permits());
+        SemaphoreUsage { size: self.size, in_use, part, most_of_one }
     }
 
     /// Waits for a permit for `key`. Returns `None` if `patience` ends before a permit is
@@ -119,21 +152,45 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     ///
     /// The result holds all these permits and releases them together. Cancel safe.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
-        let count = u32::try_from(count.min(self.part)).ok()?;
-        let of_part = self.part_of(key).acquire_many_owned(count).await.ok()?;
+        let count = u32::try_from(count.min(self.keys.size)).ok()?;
+        let of_key = self.keys.get(key).acquire_many_owned(count).await.ok()?;
+        let of_group = match self.group_of(key) {
+            Some(group) => Some(group.acquire_many_owned(count).await.ok()?),
+            None => None,
+        };
         let of_all = Arc::clone(&self.all).acquire_many_owned(count).await.ok()?;
-        Some(KeyedPermit { _of_part: of_part, _of_all: of_all })
+        Some(KeyedPermit { _key: of_key, _group: of_group, _all: of_all })
     }
 
-    fn part_of(&self, key: &K) -> Arc<Semaphore> {
-        let mut parts = self.parts.lock();
-        if let Some(part) = parts.get(key).and_then(Weak::upgrade) {
-            return part;
+    /// The semaphore of the key's group, or `None` if the key has no group.
+    fn group_of(&self, key: &K) -> Option<Arc<Semaphore>> {
+        let SemaphoreGroups { group_of, parts } = self.groups.as_ref()?;
+        group_of(key).map(|group| parts.get(&group))
+    }
+}
+
+impl<K: Clone + Eq + Hash> SemaphoreParts<K> {
+    fn new(size: usize) -> Self {
+        Self { size, semaphores: Arc::default() }
+    }
+
+    /// The semaphore of this key or group.
+    fn get(&self, key: &K) -> Arc<Semaphore> {
+        let mut semaphores = self.semaphores.lock();
+        if let Some(known) = semaphores.get(key).and_then(Weak::upgrade) {
+            return known;
         }
-        parts.retain(|_, part| part.strong_count() > 0);
-        let part = Arc::new(Semaphore::new(self.part));
-        parts.insert(key.clone(), Arc::downgrade(&part));
-        part
+        semaphores.retain(|_, known| known.strong_count() > 0);
+        let new = Arc::new(Semaphore::new(self.size));
+        semaphores.insert(key.clone(), Arc::downgrade(&new));
+        new
+    }
+
+    /// The number of permits of the key or group with the most permits.
+    fn most_in_use(&self) -> usize {
+        let in_use = |known: Arc<Semaphore>| self.size.saturating_sub(known.available_permits());
+        let semaphores = self.semaphores.lock();
+        semaphores.values().filter_map(Weak::upgrade).map(in_use).max().unwrap_or_default()
     }
 }
 
@@ -153,7 +210,7 @@ mod tests {
         assert_eq!(hold("c").len(), 4);
         drop(b);
         let _held = hold("d");
-        assert_eq!(permits.parts.lock().len(), 1, "keys without permits have an entry");
+        assert_eq!(permits.keys.semaphores.lock().len(), 1, "keys without permits have an entry");
     }
 
     #[test]
@@ -173,6 +230,32 @@ mod tests {
         assert_eq!(permits.usage(), usage(2, 1));
         drop((b, c));
         assert_eq!(permits.usage(), usage(0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_keys_of_a_group_together_have_a_limit_that_leaves_the_rest_to_others() {
+        // Keys with a slash belong to the group before the slash.
+        let group_of = |key: &&'static str| key.split_once('/').map(|(group, _)| group);
+        let permits = KeyedSemaphore::new(8, 3).with_groups(5, group_of);
+        let hold = |key: &'static str| {
+            std::iter::from_fn(|| permits.try_acquire(&key)).collect::<Vec<_>>()
+        };
+        let slots = ["a/1", "a/2", "a/3"].map(hold);
+        assert_eq!(slots.each_ref().map(Vec::len), [3, 2, 0]);
+        assert_eq!(permits.acquire_now(&"a/1").err(), Some(KeyedAcquireError::Key));
+        assert_eq!(permits.acquire_now(&"a/3").err(), Some(KeyedAcquireError::Group));
+        let waiting = permits.acquire_within(&"a/3", Duration::from_secs(3));
+        assert!(waiting.await.is_none(), "a waiter gets a permit above the limit of its group");
+        assert_eq!(hold("other").len(), 3);
+        let [first, ..] = slots;
+        let usage = permits.usage();
+        assert_eq!((usage.part, usage.most_of_one), (3, 3), "the key is as full as the group");
+        drop(first);
+        assert_eq!(hold("a/3").len(), 3);
+        let least = KeyedSemaphore::new(8, 3).with_groups(1, group_of);
+        assert!(least.acquire_many(&"a/1", 3).await.is_some(), "a group has less than one key");
+        let _held = ["a/1", "a/1", "a/2"].map(|key| least.try_acquire(&key));
+        assert_eq!(least.usage().most_of_one, 3, "the group is fuller than its keys");
     }
 
     #[tokio::test(start_paused = true)]

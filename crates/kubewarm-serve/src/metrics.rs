@@ -292,7 +292,9 @@ impl ReadMetrics {
 
     /// Counts the rejection of a client's request if a limit of kubewarm caused the rejection.
     pub(crate) fn count_refusal(&self, refused: &CallerRejection) {
-        if let CallerRejection::Limited(limit) = refused {
+        if let CallerRejection::Limited(limit) | CallerRejection::AgentsLimited { limit, .. } =
+            refused
+        {
             self.count_rejection(*limit);
         }
     }

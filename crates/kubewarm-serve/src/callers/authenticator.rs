@@ -6,6 +6,7 @@ use super::{
     failed_token_limiter::FailedTokenLimiter,
     forwarded_tokens::{ForwardedTokens, ReviewedTokens},
     identity::ClientCertChain,
+    limit_key::{LimitKey, LimitKeys},
     network::network,
     review_queue::ReviewQueue,
     token_expiry::time_to_expiry,
@@ -26,9 +27,10 @@ const MAX_AUTHENTICATION_AGE: Duration = Duration::from_mins(10);
 pub(super) struct Authenticator {
     reviews: Arc<dyn ReviewClient>,
     key: Arc<DigestKey>,
+    limit_keys: LimitKeys,
     runtime: Handle,
     users: ReviewedTokens,
-    queue: ReviewQueue<IpAddr>,
+    queue: ReviewQueue,
     failed: Arc<FailedTokenLimiter>,
 }
 
@@ -42,8 +44,10 @@ pub struct AuthenticatedCaller {
     pub user: Arc<CallerInfo>,
     /// The time at which kubewarm sent the TokenReview, or verified the client certificate.
     pub(crate) authenticated_at: Instant,
-    /// The hash of the user's name, which identifies the user in the limits per user.
+    /// The hash of the user's name. The user's later reads must not be older than earlier ones.
     pub(crate) name: CallerDigest,
+    /// For whom the caller counts in the limits per user.
+    pub(crate) limit_key: LimitKey,
     /// The caller's token. `None` if a client certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,
 }
@@ -69,22 +73,22 @@ impl Authenticator {
     /// `connections`.
     pub(super) fn new(
         reviews: Arc<dyn ReviewClient>,
-        key: Arc<DigestKey>,
+        (key, limit_keys): (Arc<DigestKey>, LimitKeys),
         runtime: Handle,
-        queue: ReviewQueue<IpAddr>,
+        queue: ReviewQueue,
         connections: usize,
     ) -> Self {
         // One connection usually carries one token, so one result for each connection is enough.
         let users = ExpiringCache::new(connections as u64, TTL);
-        Self { reviews, key, runtime, users, queue, failed: Arc::default() }
+        Self { reviews, key, limit_keys, runtime, users, queue, failed: Arc::default() }
     }
 
     /// Creates the part that identifies the senders of forwarded writes. Both parts share the
     /// results of TokenReviews and the limit on invalid tokens, so that a client cannot use each
     /// limit separately.
-    pub(super) fn new_forwarded_tokens(&self, queue: ReviewQueue<IpAddr>) -> ForwardedTokens {
-        let (key, users) = (Arc::clone(&self.key), self.users.clone());
-        ForwardedTokens::new(key, users, Arc::clone(&self.failed), queue)
+    pub(super) fn new_forwarded_tokens(&self, queue: ReviewQueue) -> ForwardedTokens {
+        let (limit_keys, users) = (self.limit_keys.clone(), self.users.clone());
+        ForwardedTokens::new(limit_keys, users, Arc::clone(&self.failed), queue)
     }
 
     /// The key of the caller's token in the cache of TokenReviews.
@@ -135,7 +139,12 @@ impl Authenticator {
         match identity {
             AuthenticationResult::Known(user) => {
                 let name = self.key.of_name(&user)?;
-                Ok(AuthenticatedCaller { user, authenticated_at, name, credentials: presented })
+                let limit_key = match presented {
+                    Some(_) => self.limit_keys.of_token_review(&user)?,
+                    None => self.limit_keys.of_certificate(&user)?,
+                };
+                let credentials = presented;
+                Ok(AuthenticatedCaller { user, authenticated_at, name, limit_key, credentials })
             }
             AuthenticationResult::Unknown => Err(CallerRejection::Unauthorized),
             AuthenticationResult::Refused { message } => {
@@ -169,14 +178,15 @@ impl Authenticator {
         // Before its TokenReview, a token identifies no user, so the limit on waiting TokenReviews
         // counts by address. A caller that waits for another caller's TokenReview of the same token
         // counts too.
-        let mut waits = Some(self.queue.line.enter(peer)?);
+        let limit_key = LimitKey::Address(peer);
+        let mut waits = Some(self.queue.line.enter(limit_key)?);
         let review = || {
             let (waits, permit) = (waits.take(), attempt.take());
             let (queue, failed) = (self.queue.clone(), Arc::clone(&self.failed));
             let review = self.reviews.authenticate(Arc::clone(credentials));
             async move {
                 let _waits = waits;
-                let _slot = queue.line.wait(peer).await?;
+                let _slot = queue.line.wait(limit_key).await?;
                 let _attempt = match permit {
                     // Other tokens from this client address can have failed while this token's
                     // TokenReview waited, so kubewarm checks the limit on invalid tokens again.

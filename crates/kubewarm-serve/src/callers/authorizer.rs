@@ -38,7 +38,7 @@ pub(super) struct Authorizer {
     key: Arc<DigestKey>,
     runtime: Handle,
     verdicts: ExpiringCache<CallerDigest, AuthorizationResult, CallerRejection>,
-    queue: ReviewQueue<CallerDigest>,
+    queue: ReviewQueue,
     pub(super) mode: AuthorizationMode,
 }
 
@@ -49,7 +49,7 @@ impl Authorizer {
         reviews: Arc<dyn ReviewClient>,
         key: Arc<DigestKey>,
         runtime: Handle,
-        queue: ReviewQueue<CallerDigest>,
+        queue: ReviewQueue,
         connections: usize,
     ) -> Self {
         let capacity = connections.saturating_mul(CACHED_PER_CONNECTION);
@@ -105,13 +105,13 @@ impl Authorizer {
             known
         } else {
             *by = DecisionSource::ApiServer;
-            let name = caller.name;
+            let limit_key = caller.limit_key;
             let review = || {
-                let (queue, waits) = (self.queue.clone(), self.queue.line.enter(name));
+                let (queue, waits) = (self.queue.clone(), self.queue.line.enter(limit_key));
                 let review = self.reviews.authorize(presented.cloned(), spec);
                 async move {
                     let _waits = waits?;
-                    let _slot = queue.line.wait(name).await?;
+                    let _slot = queue.line.wait(limit_key).await?;
                     queue.await_decision(review).await
                 }
             };

@@ -10,7 +10,6 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use kubewarm_api::model::{FaultReason, RequestFault};
 use kubewarm_client::{BearerCredentials, CallerInfo};
 use serde::Serialize;
-use std::net::IpAddr;
 
 /// A keyed hash: the key of a cached TokenReview or access review, or the key by which kubewarm
 /// counts a caller in its limits.
@@ -53,16 +52,20 @@ impl DigestKey {
 
     /// The key that identifies a user in the limits per user: a hash of the user's name alone. The
     /// hash omits the user's `extra`, which contains a different `credential-id` for each token. So
-    /// all tokens of a ServiceAccount count as one user.
+    /// all tokens of a ServiceAccount count as one user, unless `--agents` names it.
     pub(super) fn of_name(&self, user: &CallerInfo) -> Result<CallerDigest, RequestFault> {
         self.of(&user.name, "")
     }
 
-    /// The key in the limits per user for a caller whose user kubewarm does not know: a hash of the
-    /// client address. kubewarm hashes the address as a JSON list and a user's name as a JSON
-    /// string, so no user has this key.
-    pub(super) fn of_address(&self, address: IpAddr) -> Result<CallerDigest, RequestFault> {
-        self.of(&[address.to_string()], "")
+    /// The key that identifies a pod of the ServiceAccount `user` in the limits per user. kubewarm
+    /// hashes the name and the pod's UID as a JSON list, and a user's name as a JSON string, so no
+    /// user has this key.
+    pub(super) fn of_pod(
+        &self,
+        user: &CallerInfo,
+        pod_uid: &str,
+    ) -> Result<CallerDigest, RequestFault> {
+        self.of(&(&user.name, pod_uid), "")
     }
 
     /// The hash of `review` and `token`. Do not pass the token in `review`: kubewarm erases the

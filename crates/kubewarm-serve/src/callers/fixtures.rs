@@ -3,7 +3,9 @@
 
 use super::{
     CallerGate, DecisionObserver, ListenerLimits, ReaderLimits, ReviewClient, UserPermits,
-    caller_digest::DigestKey, limits::quarter,
+    caller_digest::DigestKey,
+    limit_key::{LimitKey, POD_UID},
+    limits::quarter,
 };
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{
@@ -14,6 +16,7 @@ use kubewarm_client::KeyedSemaphore;
 use kubewarm_client::{AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo};
 use parking_lot::Mutex;
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -108,7 +111,11 @@ impl ReviewClient for FakeReviews {
                 | ReviewAnswer::ByName(name, _) => {
                     // Each token has its own `credential-id`, like bound tokens of a
                     // ServiceAccount, so `extra` differs although the user is the same.
-                    let extra = [(CREDENTIAL.to_owned(), vec![presented.token.to_string()])].into();
+                    let token = vec![presented.token.to_string()];
+                    let mut extra = BTreeMap::from([(CREDENTIAL.to_owned(), token.clone())]);
+                    if presented.token.starts_with("pod-") {
+                        extra.insert(POD_UID.to_owned(), token);
+                    }
                     let user = CallerInfo { name: name.to_owned(), extra, ..CallerInfo::default() };
                     Ok(AuthenticationResult::Known(Arc::new(user)))
                 }
@@ -197,7 +204,7 @@ pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [Use
     let (permits, key) = (KeyedSemaphore::new(all, quarter(all)), DigestKey::generate().unwrap());
     names.map(|name| {
         let user = CallerInfo { name: name.to_owned(), ..CallerInfo::default() };
-        UserPermits { permits: permits.clone(), user: key.of_name(&user).unwrap() }
+        UserPermits { permits: permits.clone(), user: LimitKey::User(key.of_name(&user).unwrap()) }
     })
 }
 

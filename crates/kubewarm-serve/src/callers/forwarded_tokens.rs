@@ -5,8 +5,9 @@
 use super::{
     CallerRejection,
     authenticator::{AuthenticatedCaller, TTL},
-    caller_digest::{CallerDigest, DigestKey},
+    caller_digest::CallerDigest,
     failed_token_limiter::FailedTokenLimiter,
+    limit_key::{LimitKey, LimitKeys},
     review_queue::ReviewQueue,
 };
 use http::StatusCode;
@@ -46,22 +47,22 @@ enum TokenStanding {
 
 /// Identifies the senders of forwarded writes.
 pub(super) struct ForwardedTokens {
-    key: Arc<DigestKey>,
+    limit_keys: LimitKeys,
     reviewed: ReviewedTokens,
     verdicts: ExpiringCache<CallerDigest, TokenVerdict, CallerRejection>,
     failed: Arc<FailedTokenLimiter>,
     /// Limits how many requests with unverified tokens wait for the API server at once, in the same
     /// way as kubewarm limits TokenReviews.
-    queue: ReviewQueue<IpAddr>,
+    queue: ReviewQueue,
 }
 
 /// The sender of a request that kubewarm forwards.
 pub struct ForwardedCaller {
     /// The user of the token's last TokenReview. `None` if no TokenReview has accepted the token.
     pub user: Option<Arc<CallerInfo>>,
-    /// The key by which the request counts in the limits per user: the hash of the user's name, or
-    /// of the client address if kubewarm does not know the user.
-    pub(crate) limit_key: CallerDigest,
+    /// For whom the request counts in the limits per user: the user, or the client address if
+    /// kubewarm does not know the user.
+    pub(crate) limit_key: LimitKey,
     token: CallerDigest,
     peer: IpAddr,
     /// Whether a TokenReview or the API server accepted the token before the request.
@@ -80,13 +81,13 @@ struct UnverifiedPermit {
 
 impl ForwardedTokens {
     pub(super) fn new(
-        key: Arc<DigestKey>,
+        limit_keys: LimitKeys,
         reviewed: ReviewedTokens,
         failed: Arc<FailedTokenLimiter>,
-        queue: ReviewQueue<IpAddr>,
+        queue: ReviewQueue,
     ) -> Self {
         let verdicts = ExpiringCache::new(MAX_VERDICTS, TTL);
-        Self { key, reviewed, verdicts, failed, queue }
+        Self { limit_keys, reviewed, verdicts, failed, queue }
     }
 
     /// Identifies the sender of a write, for limits only: by `token`, the hash of its credentials,
@@ -106,9 +107,9 @@ impl ForwardedTokens {
         let mut permit = None;
         let mut standing = self.standing(&token);
         if standing == TokenStanding::Unverified {
-            let waits = self.queue.line.enter(peer)?;
+            let waits = self.queue.line.enter(LimitKey::Address(peer))?;
             let attempt = self.failed.acquire_attempt(peer, Instant::now())?;
-            let slot = self.queue.line.wait(peer).await?;
+            let slot = self.queue.line.wait(LimitKey::Address(peer)).await?;
             drop(waits);
             // During the wait, the API server can have answered other requests with this token or
             // from this address, so check both again.
@@ -124,12 +125,10 @@ impl ForwardedTokens {
         let (user, limit_key) = match standing {
             TokenStanding::Refused => return Err(CallerRejection::Unauthorized),
             TokenStanding::Reviewed(user) => {
-                let name = self.key.of_name(&user)?;
-                (Some(user), name)
+                let limit_key = self.limit_keys.of_token_review(&user)?;
+                (Some(user), limit_key)
             }
-            TokenStanding::Accepted | TokenStanding::Unverified => {
-                (None, self.key.of_address(peer)?)
-            }
+            TokenStanding::Accepted | TokenStanding::Unverified => (None, LimitKey::Address(peer)),
         };
         let is_verified = permit.is_none();
         Ok(ForwardedCaller { user, limit_key, token, peer, is_verified, permit })
@@ -199,9 +198,8 @@ pub(crate) fn proves_authentication(status: StatusCode) -> bool {
 impl ForwardedCaller {
     /// The sender of a request that kubewarm authenticated with a TokenReview.
     pub(super) fn reviewed(caller: AuthenticatedCaller, token: CallerDigest, peer: IpAddr) -> Self {
-        let AuthenticatedCaller { user, name, .. } = caller;
-        let (user, limit_key) = (Some(user), name);
-        Self { user, limit_key, token, peer, is_verified: true, permit: None }
+        let AuthenticatedCaller { user, limit_key, .. } = caller;
+        Self { user: Some(user), limit_key, token, peer, is_verified: true, permit: None }
     }
 
     /// Whether a TokenReview or the API server accepted the token before this request.

@@ -1,9 +1,12 @@
 //! The limits on clients' requests, watches, connections, TokenReviews, access reviews and
 //! unwritten bytes.
 
-use super::CallerRejection;
+use super::{
+    CallerRejection,
+    limit_key::{AgentAccount, LimitKey},
+};
 use kubewarm_client::{KeyedAcquireError, SemaphoreUsage};
-use std::{num::NonZeroUsize, thread, time::Duration};
+use std::{num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 /// How long a request waits for its turn. The API server's priority levels let a request wait for
 /// the same time: a quarter of its default request timeout.
@@ -43,7 +46,7 @@ pub struct ReaderLimits {
 
 /// The limits for all callers of one listener (the read API or the admin server). A limit per user
 /// is a part of the total limit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ListenerLimits {
     /// What callers read from this listener, such as `objects` or `metrics`. Log messages contain
     /// this text.
@@ -68,6 +71,9 @@ pub struct ListenerLimits {
     pub large_responses: usize,
     /// The limits that an administrator sets.
     pub readers: ReaderLimits,
+    /// The ServiceAccounts whose pods count as one user each. All pods of one ServiceAccount
+    /// together have a part of each limit, so that `user_quota` percent remain for other users.
+    pub agents: Arc<[AgentAccount]>,
 }
 
 /// A limit of the read API.
@@ -102,7 +108,8 @@ pub enum ReadLimit {
 }
 
 /// How much of one limit is in use. For a limit per user or client address, this is the usage of
-/// the user or address with the highest usage.
+/// the user or address with the highest usage, or of all pods of an agents' ServiceAccount if they
+/// use a larger part of their limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
     /// The limit whose slots are counted.
@@ -165,16 +172,23 @@ impl ReadLimit {
     }
 
     /// The rejection of a caller that has reached a limit. `of_all` is the limit on all callers
-    /// together, and `of_one` is the limit on each user or address.
+    /// together, and `of_one` is the limit on each user or address. `caller` is the user or
+    /// address.
     pub(super) const fn rejection(
         exhausted: KeyedAcquireError,
+        caller: LimitKey,
         of_all: Self,
         of_one: Self,
     ) -> CallerRejection {
-        CallerRejection::Limited(match exhausted {
-            KeyedAcquireError::Key => of_one,
-            KeyedAcquireError::All => of_all,
-        })
+        match (exhausted, caller) {
+            (KeyedAcquireError::All, _) => CallerRejection::Limited(of_all),
+            (KeyedAcquireError::Group, LimitKey::Agent { account, .. }) => {
+                CallerRejection::AgentsLimited { limit: of_one, account }
+            }
+            (KeyedAcquireError::Group | KeyedAcquireError::Key, _) => {
+                CallerRejection::Limited(of_one)
+            }
+        }
     }
 }
 
@@ -204,6 +218,7 @@ impl ListenerLimits {
             forwarded: 1_024,
             large_responses: 2 * thread::available_parallelism().map_or(1, NonZeroUsize::get),
             readers,
+            agents: Arc::default(),
         }
     }
 
@@ -220,6 +235,7 @@ impl ListenerLimits {
             forwarded: 0,
             large_responses: 1,
             readers: ReaderLimits { requests: whole(256), ..ReaderLimits::default() },
+            agents: Arc::default(),
         }
     }
 }
@@ -228,6 +244,14 @@ impl ReaderLimits {
     /// The part of the limit `all` that one user can use; at least one.
     pub(super) fn user_limit(&self, all: usize) -> usize {
         (all.saturating_mul(self.user_quota.into()) / 100).max(1)
+    }
+
+    /// The part of the limit `all` that the pods of one entry in a list of `entries` agents'
+    /// ServiceAccounts can use together. All entries together leave `user_quota` percent to other
+    /// users, unless this is less than one user's part.
+    pub(super) fn agents_limit(&self, all: usize, entries: usize) -> usize {
+        let percent = 100_usize.saturating_sub(self.user_quota.into()) / entries.max(1);
+        self.user_limit(all).max(all.saturating_mul(percent) / 100)
     }
 }
 
@@ -251,4 +275,18 @@ pub(super) const fn quarter(limit: usize) -> usize {
 /// `limit`, but at least one.
 const fn whole(limit: usize) -> NonZeroUsize {
     NonZeroUsize::MIN.saturating_add(limit.saturating_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_leave_a_users_part_to_others_and_get_at_least_a_users_part() {
+        let part = |user_quota, entries| {
+            ReaderLimits { user_quota, ..ReaderLimits::default() }.agents_limit(1_000, entries)
+        };
+        assert_eq!([1, 2, 3, 4].map(|entries| part(25, entries)), [750, 370, 250, 250]);
+        assert_eq!([1, 50, 60, 100].map(|quota| part(quota, 1)), [990, 500, 600, 1_000]);
+    }
 }

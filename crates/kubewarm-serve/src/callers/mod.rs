@@ -22,6 +22,7 @@ mod failed_token_limiter;
 pub(crate) mod fixtures;
 mod forwarded_tokens;
 mod identity;
+mod limit_key;
 mod limits;
 mod network;
 mod retry_pace;
@@ -37,6 +38,7 @@ pub use self::{
     credentials::{CallerCredentials, CredentialsError},
     forwarded_tokens::ForwardedCaller,
     identity::ClientCa,
+    limit_key::{AgentAccount, AgentAccountError, LimitKey},
     limits::{LimitUsage, ListenerLimits, ReadLimit, ReaderLimits},
     network::network,
     review_client::ReviewClient,
@@ -53,6 +55,7 @@ use self::{
     authorizer::Authorizer,
     caller_digest::DigestKey,
     forwarded_tokens::ForwardedTokens,
+    limit_key::LimitKeys,
     limits::{MAX_REVIEW_WAIT, quarter},
     retry_pace::RetryPace,
     review_queue::ReviewQueue,
@@ -79,8 +82,8 @@ pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) 
 /// One user's part of a semaphore that limits a resource, such as the bytes of unwritten responses.
 #[derive(Clone, Debug)]
 pub struct UserPermits {
-    permits: KeyedSemaphore<CallerDigest>,
-    user: CallerDigest,
+    permits: KeyedSemaphore<LimitKey>,
+    user: LimitKey,
 }
 
 /// Who authenticates the sender of a request that kubewarm forwards.
@@ -112,6 +115,13 @@ pub enum CallerRejection {
     /// The caller has reached one of kubewarm's limits, for example on the user's requests or on
     /// invalid tokens from one address.
     Limited(ReadLimit),
+    /// All pods of the caller's agents' ServiceAccount together have reached their part of a limit.
+    AgentsLimited {
+        /// The limit on each user. Each of the pods is a user.
+        limit: ReadLimit,
+        /// The position of the ServiceAccount in [`ListenerLimits::agents`].
+        account: usize,
+    },
     /// A TokenReview or access review failed, so the API server has not decided.
     Undecided(RequestFault),
 }
@@ -147,12 +157,13 @@ pub struct CallerGate {
     authenticator: Authenticator,
     forwarded_tokens: ForwardedTokens,
     authorizer: Authorizer,
-    requests: WaitingLine<CallerDigest>,
-    watches: KeyedSemaphore<CallerDigest>,
-    connections: KeyedSemaphore<CallerDigest>,
-    forwarded: KeyedSemaphore<CallerDigest>,
-    large: KeyedSemaphore<CallerDigest>,
-    unwritten: KeyedSemaphore<CallerDigest>,
+    limit_keys: LimitKeys,
+    requests: WaitingLine,
+    watches: KeyedSemaphore<LimitKey>,
+    connections: KeyedSemaphore<LimitKey>,
+    forwarded: KeyedSemaphore<LimitKey>,
+    large: KeyedSemaphore<LimitKey>,
+    unwritten: KeyedSemaphore<LimitKey>,
     retry_pace: RetryPace,
     observer: DecisionObserver,
 }
@@ -175,7 +186,12 @@ impl CallerGate {
         let readers = &limits.readers;
         let (connections, by_address) =
             (readers.connections.get(), readers.address_connections.get());
-        let by_user = |limit: usize| KeyedSemaphore::new(limit, readers.user_limit(limit));
+        let limit_keys = LimitKeys::new(Arc::clone(&key), Arc::clone(&limits.agents));
+        let by_user = |limit: usize, of_user: usize| {
+            let of_agents = readers.agents_limit(limit, limits.agents.len());
+            KeyedSemaphore::new(limit, of_user).with_groups(of_agents, LimitKey::group)
+        };
+        let by_quota = |limit: usize| by_user(limit, readers.user_limit(limit));
         let max_review_wait = limits.max_wait.min(MAX_REVIEW_WAIT);
         let is_failing = Arc::default();
         let reviews_in = (ReadLimit::Reviews, ReadLimit::UserReviews);
@@ -188,8 +204,8 @@ impl CallerGate {
         };
         let access_reviews = ReviewQueue::new(
             WaitingLine::new(
-                by_user(limits.access_reviews),
-                by_user(connections),
+                by_quota(limits.access_reviews),
+                by_quota(connections),
                 max_review_wait,
                 reviews_in,
             ),
@@ -198,7 +214,7 @@ impl CallerGate {
         );
         let authenticator = Authenticator::new(
             Arc::clone(&reviews),
-            Arc::clone(&key),
+            (Arc::clone(&key), limit_keys.clone()),
             runtime.clone(),
             new_token_queue(),
             connections,
@@ -207,17 +223,18 @@ impl CallerGate {
             forwarded_tokens: authenticator.new_forwarded_tokens(new_token_queue()),
             authenticator,
             authorizer: Authorizer::new(reviews, key, runtime, access_reviews, connections),
+            limit_keys,
             requests: WaitingLine::new(
-                by_user(readers.requests.get()),
-                by_user(connections),
+                by_quota(readers.requests.get()),
+                by_quota(connections),
                 limits.max_wait,
                 (ReadLimit::Requests, ReadLimit::UserRequests),
             ),
-            watches: by_user(readers.watches.get()),
-            connections: by_user(connections),
-            forwarded: by_user(limits.forwarded),
-            large: KeyedSemaphore::new(limits.large_responses, quarter(limits.large_responses)),
-            unwritten: by_user(readers.unwritten_bytes / UNWRITTEN_UNIT),
+            watches: by_quota(readers.watches.get()),
+            connections: by_quota(connections),
+            forwarded: by_quota(limits.forwarded),
+            large: by_user(limits.large_responses, quarter(limits.large_responses)),
+            unwritten: by_quota(readers.unwritten_bytes / UNWRITTEN_UNIT),
             retry_pace: RetryPace::new(Instant::now()),
             observer,
         })
@@ -276,7 +293,7 @@ impl CallerGate {
             RequestKind::Read => None,
             RequestKind::Watch => Some(self.acquire_watch(&caller)?),
         };
-        let permit = self.requests.acquire(caller.name).await?;
+        let permit = self.requests.acquire(caller.limit_key).await?;
         let authorized_at = self.authorizer.authorize(&caller, access, by).await?;
         Ok(AdmittedRequest { caller, permit, watch, authorized_at })
     }
@@ -347,8 +364,9 @@ impl CallerGate {
                 }
             };
             let permit = self.forwarded.acquire_now(&caller.limit_key).map_err(|exhausted| {
+                let of_all = ReadLimit::ForwardedRequests;
                 let of_one = ReadLimit::UserForwardedRequests;
-                ReadLimit::rejection(exhausted, ReadLimit::ForwardedRequests, of_one)
+                ReadLimit::rejection(exhausted, caller.limit_key, of_all, of_one)
             })?;
             Ok((caller, permit))
         })
@@ -364,21 +382,21 @@ impl CallerGate {
 
     /// Counts a connection against the limit on the connections of `user` until the returned permit
     /// is dropped. Call this for the first request of the connection that kubewarm does not reject.
-    /// `None` if the user has reached this limit; the connection then still counts against the
-    /// limit of its address.
-    pub fn acquire_connection(&self, user: CallerDigest) -> Option<KeyedPermit> {
+    /// `None` if the user, or all pods of the user's agents' ServiceAccount, have reached this
+    /// limit; the connection then still counts against the limit of its address.
+    pub fn acquire_connection(&self, user: LimitKey) -> Option<KeyedPermit> {
         self.connections.try_acquire(&user)
     }
 
     /// The user's permits of the semaphore that limits how many large responses kubewarm encodes at
     /// once. One user has at most a quarter of all permits.
     pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
-        UserPermits { permits: self.large.clone(), user: caller.name }
+        UserPermits { permits: self.large.clone(), user: caller.limit_key }
     }
 
     /// The user's permits of the semaphore that limits unwritten response bytes. One permit covers
     /// [`UNWRITTEN_UNIT`] bytes.
-    pub fn unwritten_byte_permits(&self, user: CallerDigest) -> UserPermits {
+    pub fn unwritten_byte_permits(&self, user: LimitKey) -> UserPermits {
         UserPermits { permits: self.unwritten.clone(), user }
     }
 
@@ -386,11 +404,18 @@ impl CallerGate {
     ///
     /// # Errors
     ///
-    /// [`CallerRejection::Limited`] if all users together, or this user, have too many watches.
+    /// [`CallerRejection::Limited`] or [`CallerRejection::AgentsLimited`] if all users together,
+    /// this user, or all pods of the user's agents' ServiceAccount have too many watches.
     fn acquire_watch(&self, caller: &AuthenticatedCaller) -> Result<KeyedPermit, CallerRejection> {
-        self.watches.acquire_now(&caller.name).map_err(|exhausted| {
-            ReadLimit::rejection(exhausted, ReadLimit::Watches, ReadLimit::UserWatches)
+        let limit_key = caller.limit_key;
+        self.watches.acquire_now(&limit_key).map_err(|exhausted| {
+            ReadLimit::rejection(exhausted, limit_key, ReadLimit::Watches, ReadLimit::UserWatches)
         })
+    }
+
+    /// The agents' ServiceAccount at this position in [`ListenerLimits::agents`].
+    pub fn agents(&self, account: usize) -> Option<&AgentAccount> {
+        self.limit_keys.agents(account)
     }
 
     /// Counts a request that kubewarm rejects only for now, because of a limit or a failed review.
@@ -449,6 +474,7 @@ impl CallerRejection {
             Self::Unauthorized | Self::Forbidden { .. } | Self::Impersonation => {
                 MetricOutcome::Rejected
             }
+            Self::AgentsLimited { .. } => MetricOutcome::Rejected,
             Self::Limited(limit) if limit.is_callers_own() => MetricOutcome::Rejected,
             Self::Limited(_) | Self::Undecided(_) => MetricOutcome::Error,
         }

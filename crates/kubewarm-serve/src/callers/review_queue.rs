@@ -3,7 +3,6 @@
 use super::{CallerRejection, waiting_line::WaitingLine};
 use kubewarm_api::model::{FaultReason, RequestFault};
 use std::{
-    hash::Hash,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -20,10 +19,10 @@ pub(crate) const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// user, and a TokenReview for its client address, because kubewarm does not know the user yet.
 /// Clones share the limits.
 #[derive(Clone, Debug)]
-pub(super) struct ReviewQueue<K> {
+pub(super) struct ReviewQueue {
     /// The queue in which reviews wait for a slot. A review occupies its slot from the time at
     /// which kubewarm sends the review until the result arrives.
-    pub(super) line: WaitingLine<K>,
+    pub(super) line: WaitingLine,
     /// What callers read from the listener, such as `objects` or `metrics`. Log messages contain
     /// this text.
     reads: &'static str,
@@ -32,14 +31,10 @@ pub(super) struct ReviewQueue<K> {
     is_failing: Arc<AtomicBool>,
 }
 
-impl<K: Copy + Eq + Hash> ReviewQueue<K> {
+impl ReviewQueue {
     /// Creates a queue whose reviews wait in `line`. `reads` is what callers read from the
     /// listener.
-    pub(super) fn new(
-        line: WaitingLine<K>,
-        reads: &'static str,
-        is_failing: Arc<AtomicBool>,
-    ) -> Self {
+    pub(super) fn new(line: WaitingLine, reads: &'static str, is_failing: Arc<AtomicBool>) -> Self {
         Self { line, reads, is_failing }
     }
 

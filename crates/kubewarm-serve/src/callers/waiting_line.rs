@@ -1,15 +1,15 @@
 //! A limit at which callers wait for their turn, instead of an immediate rejection.
 
-use super::{CallerRejection, limits::ReadLimit};
+use super::{CallerRejection, limit_key::LimitKey, limits::ReadLimit};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, SemaphoreUsage};
-use std::{hash::Hash, time::Duration};
+use std::time::Duration;
 
 /// Limits how many operations run at once, and how many callers wait for their turn, in total and
 /// for each key (a user or a client address). Clones share the limits.
 #[derive(Clone, Debug)]
-pub(super) struct WaitingLine<K> {
-    slots: KeyedSemaphore<K>,
-    waiting: KeyedSemaphore<K>,
+pub(super) struct WaitingLine {
+    slots: KeyedSemaphore<LimitKey>,
+    waiting: KeyedSemaphore<LimitKey>,
     max_wait: Duration,
     /// The limit that a rejection names if all callers together have reached it.
     of_all: ReadLimit,
@@ -17,12 +17,12 @@ pub(super) struct WaitingLine<K> {
     of_one: ReadLimit,
 }
 
-impl<K: Copy + Eq + Hash> WaitingLine<K> {
+impl WaitingLine {
     /// Creates a line in which a caller waits at most `max_wait` for one of `slots`. Rejections
     /// name the limit `of_all` or `of_one`.
     pub(super) fn new(
-        slots: KeyedSemaphore<K>,
-        waiting: KeyedSemaphore<K>,
+        slots: KeyedSemaphore<LimitKey>,
+        waiting: KeyedSemaphore<LimitKey>,
         max_wait: Duration,
         (of_all, of_one): (ReadLimit, ReadLimit),
     ) -> Self {
@@ -34,7 +34,7 @@ impl<K: Copy + Eq + Hash> WaitingLine<K> {
     /// # Errors
     ///
     /// The errors of [`Self::enter`] and [`Self::wait`].
-    pub(super) async fn acquire(&self, key: K) -> Result<KeyedPermit, CallerRejection> {
+    pub(super) async fn acquire(&self, key: LimitKey) -> Result<KeyedPermit, CallerRejection> {
         if let Some(slot) = self.slots.try_acquire(&key) {
             return Ok(slot);
         }
@@ -47,10 +47,10 @@ impl<K: Copy + Eq + Hash> WaitingLine<K> {
     /// # Errors
     ///
     /// [`CallerRejection::Limited`] if too many callers wait.
-    pub(super) fn enter(&self, key: K) -> Result<KeyedPermit, CallerRejection> {
+    pub(super) fn enter(&self, key: LimitKey) -> Result<KeyedPermit, CallerRejection> {
         self.waiting
             .acquire_now(&key)
-            .map_err(|exhausted| ReadLimit::rejection(exhausted, self.of_all, self.of_one))
+            .map_err(|exhausted| ReadLimit::rejection(exhausted, key, self.of_all, self.of_one))
     }
 
     /// Waits for a slot without counting the caller as waiting.
@@ -58,7 +58,7 @@ impl<K: Copy + Eq + Hash> WaitingLine<K> {
     /// # Errors
     ///
     /// [`CallerRejection::Limited`] if the wait exceeds its time limit.
-    pub(super) async fn wait(&self, key: K) -> Result<KeyedPermit, CallerRejection> {
+    pub(super) async fn wait(&self, key: LimitKey) -> Result<KeyedPermit, CallerRejection> {
         if let Some(slot) = self.slots.acquire_within(&key, self.max_wait).await {
             return Ok(slot);
         }
@@ -66,7 +66,7 @@ impl<K: Copy + Eq + Hash> WaitingLine<K> {
         // finds it out.
         self.slots
             .acquire_now(&key)
-            .map_err(|exhausted| ReadLimit::rejection(exhausted, self.of_all, self.of_one))
+            .map_err(|exhausted| ReadLimit::rejection(exhausted, key, self.of_all, self.of_one))
     }
 
     pub(super) fn usage(&self) -> SemaphoreUsage {

@@ -224,7 +224,7 @@ impl ReadApi {
                 }
             })
         })?;
-        let limit_key = admitted.caller.name;
+        let limit_key = admitted.caller.limit_key;
         request.connection.accept(|| self.callers.acquire_connection(limit_key));
         let mut accesses = vec![first];
         if let Some(profile) = &profile {
@@ -298,7 +298,7 @@ impl ReadApi {
     }
 
     fn permit(&self, caller: &AuthenticatedCaller, permit: KeyedPermit) -> ResponsePermit {
-        ResponsePermit::timely(permit, self.callers.unwritten_byte_permits(caller.name))
+        ResponsePermit::timely(permit, self.callers.unwritten_byte_permits(caller.limit_key))
     }
 
     async fn watch(
@@ -318,7 +318,7 @@ impl ReadApi {
         let entered = self.watchers.register(who, informer, objects, &feed, Timestamp::now());
         let counted = self.metrics.open_watch(&objects.resource);
         let permit =
-            ResponsePermit::lasting(place, self.callers.unwritten_byte_permits(caller.name));
+            ResponsePermit::lasting(place, self.callers.unwritten_byte_permits(caller.limit_key));
         let watch = WatchSession {
             feed,
             review: WatchReview::new(reviewed, caller, authorized_at),

@@ -250,7 +250,8 @@ impl ConnectionSlots {
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
         let slot = self.addresses.acquire_now(&address).map_err(|exhausted| match exhausted {
             KeyedAcquireError::All => ReadLimit::Connections,
-            KeyedAcquireError::Key => ReadLimit::AddressConnections,
+            // Addresses have no groups.
+            KeyedAcquireError::Key | KeyedAcquireError::Group => ReadLimit::AddressConnections,
         })?;
         Ok((of_all, slot))
     }

@@ -28,6 +28,10 @@ pub(super) fn refusal(refused: CallerRejection, callers: &CallerGate) -> StatusE
         CallerRejection::Limited(limit) if limit.is_callers_own() => {
             StatusError::user_limit(callers.record_refusal())
         }
+        CallerRejection::AgentsLimited { account, .. } => {
+            let account = callers.agents(account).map(ToString::to_string).unwrap_or_default();
+            StatusError::agents_limit(&account, callers.record_refusal())
+        }
         CallerRejection::Limited(_) => StatusError::too_many_requests(callers.record_refusal()),
         CallerRejection::Undecided(fault) => {
             tracing::debug!(%fault, "the caller could not be reviewed");

@@ -173,7 +173,9 @@ impl WatchReview {
             // A client can send a certificate and a token. After the certificate's expiry, the
             // token can authenticate another user, but the watch counts against the limits of the
             // first user. So a change of the user counts as a denial.
-            Ok(RepeatedReview { caller: Some(caller), .. }) if caller.name != self.caller.name => {
+            Ok(RepeatedReview { caller: Some(caller), .. })
+                if caller.limit_key != self.caller.limit_key =>
+            {
                 self.record_denial(now);
             }
             Ok(RepeatedReview { caller, authorized_at }) => {
@@ -185,7 +187,11 @@ impl WatchReview {
                 (self.failures, self.denials) = (0, 0);
                 self.due = authorized_at + REVIEW_INTERVAL + REVIEW_SPREAD.mul_f64(fastrand::f64());
             }
-            Err(CallerRejection::Limited(_) | CallerRejection::Undecided(_)) => {
+            Err(
+                CallerRejection::Limited(_)
+                | CallerRejection::AgentsLimited { .. }
+                | CallerRejection::Undecided(_),
+            ) => {
                 let pause = MIN_RETRY_PAUSE.saturating_mul(1 << self.failures.min(8));
                 let spread = fastrand::f64().mul_add(0.5, 0.75);
                 self.due = now + pause.min(REVIEW_INTERVAL).mul_f64(spread);

@@ -29,6 +29,17 @@ impl StatusError {
         Self { is_rejection: true, ..Self::too_many_requests(retry_after_seconds) }
     }
 
+    /// 429: all pods of the agents' ServiceAccount `account` together have reached one of their
+    /// limits. The user can do nothing about it, so the message is for the administrator.
+    pub fn agents_limit(account: &str, retry_after_seconds: u64) -> Self {
+        let message = format!(
+            "Too many requests, please try again later: all pods of the ServiceAccount {account} in --agents together \
+             use their part of kubewarm's limits"
+        );
+        let failure = Self::new(429, "TooManyRequests", message).after(retry_after_seconds);
+        Self { is_rejection: true, ..failure }
+    }
+
     /// 429: kubewarm could not verify for a long time whether its identity may list and watch the
     /// resource. The next access check can succeed, so clients retry.
     pub fn access_unverified(resource: &GroupResource, retry_after_seconds: u64) -> Self {

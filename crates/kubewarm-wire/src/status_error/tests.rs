@@ -80,12 +80,20 @@ fn errors_that_only_a_cache_has_use_the_same_format() {
 }
 
 #[test]
+fn the_limit_of_agents_is_an_error_that_names_the_account_and_the_flag() {
+    let failure = StatusError::agents_limit("shop/agent", 3);
+    assert_eq!((failure.code(), failure.is_rejection()), (429, true));
+    assert!(failure.message().contains("ServiceAccount shop/agent in --agents"), "{failure}");
+}
+
+#[test]
 fn temporary_errors_have_a_retry_after() {
     let pods = of("", "pods");
     for (failure, code, seconds) in [
         (StatusError::not_warm(&pods, 0), 429, Some(1)),
         (StatusError::too_many_requests(3), 429, Some(3)),
         (StatusError::user_limit(1), 429, Some(1)),
+        (StatusError::agents_limit("shop/agent", 1), 429, Some(1)),
         (StatusError::access_missing(&pods), 503, None),
         (StatusError::access_unverified(&pods, 1), 429, Some(1)),
         (StatusError::unavailable("reviews cannot be made", 1), 503, Some(1)),

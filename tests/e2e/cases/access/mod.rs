@@ -1,6 +1,7 @@
 //! Permissions: of the operator, of profiles and of readers.
 
 mod access_checks;
+mod agents;
 mod authors;
 mod blocked;
 mod callers;

@@ -259,3 +259,44 @@ async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota()
     watches.pop();
     assert!(admit("three").await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_pod_of_agents_is_a_user_and_all_together_leave_a_users_part_to_others() {
+    let say = |token: &str, _: &str| match token {
+        "other" => ReviewAnswer::Allowed("john"),
+        _ => ReviewAnswer::Allowed("system:serviceaccount:shop:agent"),
+    };
+    let readers = ReaderLimits { watches: 40.try_into().unwrap(), ..ReaderLimits::default() };
+    let agents = ["shop/agent".parse().unwrap()].into();
+    let limits = ListenerLimits { agents, ..ListenerLimits::for_reads(readers) };
+    let callers = of(FakeReviews::new(say), &limits);
+    let watch = action("watch", None);
+    let fill = async |token| {
+        let mut open = Vec::new();
+        loop {
+            let token = credentials(token, &[]);
+            match callers.admit(&token, &watch, PEER, RequestKind::Watch).await {
+                Ok(admitted) => open.push(admitted.watch),
+                Err(rejection) => return (open, rejection),
+            }
+        }
+    };
+    let of_pod = CallerRejection::Limited(ReadLimit::UserWatches);
+    let of_all = CallerRejection::AgentsLimited { limit: ReadLimit::UserWatches, account: 0 };
+    let mut open = Vec::new();
+    for (token, expected, limit) in [
+        ("pod-1", 10, &of_pod),
+        ("pod-2", 10, &of_pod),
+        ("pod-3", 10, &of_pod),
+        ("pod-4", 0, &of_all),
+        ("unbound", 0, &of_all),
+        ("other", 10, &of_pod),
+    ] {
+        let (more, rejection) = fill(token).await;
+        assert_eq!((more.len(), &rejection), (expected, limit), "{token}");
+        open.push(more);
+    }
+    open[0].pop();
+    assert_eq!(fill("pod-4").await.0.len(), 1);
+    assert_eq!(callers.agents(0).map(ToString::to_string).as_deref(), Some("shop/agent"));
+}
