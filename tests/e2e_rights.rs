@@ -40,7 +40,7 @@ const REVIEWS: &[(&str, &str)] = &[
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
 ];
 /// Resources that the operator watches only if an access review permits it, as a trigger for early
-/// access checks. No shipped role grants them.
+/// access checks. Only the role for `--authorization=rbac` grants them.
 const HINTS: &[&str] = &["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
 /// Paths that every authenticated user may read by the ClusterRole `system:discovery`, so no
 /// shipped role grants them.
@@ -210,7 +210,12 @@ fn shipped_roles() -> BTreeSet<Permission> {
 /// All permissions of the shipped roles, including the roles for `--metrics-auth` and the read API.
 /// The test compares a `*` literally, so no `*` would count as used.
 fn shipped() -> BTreeSet<Permission> {
-    let files = ["deploy/operator-rbac.yaml", "deploy/metrics-auth.yaml", "deploy/read-api.yaml"];
+    let files = [
+        "deploy/operator-rbac.yaml",
+        "deploy/metrics-auth.yaml",
+        "deploy/read-api.yaml",
+        "deploy/rbac-authorization.yaml",
+    ];
     let text = files.map(read).join("---\n");
     let mut all = BTreeSet::new();
     for role in of_kind::<ClusterRole>(&text, "ClusterRole") {
@@ -358,7 +363,7 @@ fn the_cluster_roles_grant_exactly_what_the_operator_requests() {
     let (missing, unused) = compare(&shipped(), &sent(OperatorRoles::ClusterWide), |_| false);
     assert!(
         missing.is_empty() && unused.is_empty(),
-        "deploy/operator-rbac.yaml, metrics-auth.yaml and read-api.yaml differ from the operator's \
+        "deploy/operator-rbac.yaml, metrics-auth.yaml, read-api.yaml and rbac-authorization.yaml differ from the operator's \
          requests in the end-to-end tests:\n\
          not granted: {missing:#?}\nnever used (run all tests first): {unused:#?}"
     );

@@ -1,7 +1,11 @@
 //! Determines the process's memory limit from `--memory-limit` or the cgroup. Divides the limit
 //! between the stores of objects and the clients of the read API.
 
-use crate::{cli::RunArgs, controller::OperatorLimits, metrics::OperatorMetrics};
+use crate::{
+    cli::{CallerAuthorizationMode, RunArgs},
+    controller::OperatorLimits,
+    metrics::OperatorMetrics,
+};
 use kubewarm_serve::callers::ReaderLimits;
 use std::{
     fs,
@@ -17,8 +21,14 @@ const READERS: u64 = 15;
 /// Responses that kubewarm has not written yet can use `1/RESPONSES` of the memory for clients.
 /// Connections and watches use the rest.
 const RESPONSES: u64 = 2;
-/// Bytes that an open watch and its connection use, rounded up: 31 KiB in `docs/performance.md`.
-const WATCH_BYTES: usize = 32 << 10;
+/// Bytes that an open watch and its connection use, rounded up: 35.3 KiB in `docs/performance.md`.
+const WATCH_BYTES: usize = 36 << 10;
+/// The RBAC rules of `--authorization=rbac` can use `1/RBAC_RULES` of the memory for clients, half
+/// of the part for responses. With the default memory limit of the chart, this is enough for 10,000
+/// bindings.
+const RBAC_RULES: u64 = 4;
+/// The maximum memory of RBAC rules without a memory limit, in bytes.
+const MAX_RBAC_BYTES: usize = 256 << 20;
 /// A cgroup limit of this number of bytes or more means "no limit": a v1 cgroup without a limit
 /// reports the largest multiple of the page size.
 const UNLIMITED: u64 = 1 << 60;
@@ -70,18 +80,28 @@ impl MemorySplit {
 
     /// Returns the limits for the read API's clients from the flags, or else from the memory.
     pub(super) fn reader_limits(self, args: &RunArgs) -> ReaderLimits {
-        args.api.limits(self.default_reader_limits())
+        let rules = match args.api.authorization {
+            CallerAuthorizationMode::Reviews | CallerAuthorizationMode::SharedReviews => 0,
+            CallerAuthorizationMode::Rbac => self.rbac_bytes(),
+        };
+        args.api.limits(self.default_reader_limits(rules))
+    }
+
+    /// Returns the maximum memory of the RBAC rules of `--authorization=rbac`, in bytes.
+    pub(super) fn rbac_bytes(self) -> usize {
+        let bytes = self.readers.and_then(|readers| usize::try_from(readers / RBAC_RULES).ok());
+        bytes.map_or(MAX_RBAC_BYTES, |bytes| bytes.min(MAX_RBAC_BYTES))
     }
 
     /// Returns limits with which clients do not exceed `readers`. Responses that kubewarm has not
-    /// written yet get at most half of it. The other half suffices for all watches, even if each
-    /// watch has its own connection.
-    fn default_reader_limits(self) -> ReaderLimits {
+    /// written yet, and the `rules` bytes of RBAC rules, get at most half of it. The other half
+    /// suffices for all watches, even if each watch has its own connection.
+    fn default_reader_limits(self, rules: usize) -> ReaderLimits {
         let fixed = ReaderLimits::default();
         let Some(readers) = self.readers else { return fixed };
         let half = usize::try_from(readers / RESPONSES).unwrap_or(usize::MAX);
         let watches = NonZeroUsize::new(half / WATCH_BYTES).unwrap_or(NonZeroUsize::MIN);
-        let unwritten_bytes = half.min(fixed.unwritten_bytes);
+        let unwritten_bytes = half.saturating_sub(rules).min(fixed.unwritten_bytes);
         ReaderLimits { watches, connections: watches, unwritten_bytes, ..fixed }
     }
 }
@@ -186,17 +206,27 @@ mod tests {
     fn the_default_limits_of_readers_follow_the_memory_limit() {
         for (limit, watches, connections, unwritten) in [
             // The table in docs/limits.md has these numbers.
-            (Some(256 << 20), 614, 614, 19),
-            (Some(512 << 20), 1_228, 1_228, 38),
-            (Some(1 << 30), 2_457, 2_457, 64),
+            (Some(256 << 20), 546, 546, 19),
+            (Some(512 << 20), 1_092, 1_092, 38),
+            (Some(1 << 30), 2_184, 2_184, 64),
             (Some(1 << 10), 1, 1, 0),
             (None, 4_096, 1_024, 64),
         ] {
-            let limits = MemorySplit::new(limit).default_reader_limits();
+            let limits = MemorySplit::new(limit).default_reader_limits(0);
             let counts = (limits.watches.get(), limits.connections.get());
             assert_eq!(counts, (watches, connections), "{limit:?}");
             assert_eq!(limits.unwritten_bytes >> 20, unwritten, "{limit:?}");
         }
+    }
+
+    #[test]
+    fn rbac_rules_and_responses_together_use_half_of_the_memory_for_clients() {
+        let split = MemorySplit::new(Some(256 << 20));
+        let unwritten = |rules| split.default_reader_limits(rules).unwritten_bytes;
+        let rules = split.rbac_bytes();
+        assert_eq!(rules >> 20, 9);
+        assert_eq!(unwritten(rules), unwritten(0) - rules);
+        assert_eq!(MemorySplit::new(None).rbac_bytes(), MAX_RBAC_BYTES);
     }
 
     #[test]

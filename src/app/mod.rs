@@ -10,6 +10,7 @@ mod namespace_buckets_tests;
 mod operator;
 mod operator_identity;
 mod operator_view;
+mod rbac;
 mod reads;
 mod supervise;
 

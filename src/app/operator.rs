@@ -7,11 +7,12 @@ use super::{
     memory::MemorySplit,
     operator_identity::{learn_subject, watch_authors},
     operator_view::OperatorView,
+    rbac::{RbacContext, spawn_rbac},
     reads::{self, ReadApiContext},
     supervise::{ServiceTasks, supervise, termination_signal},
 };
 use crate::{
-    cli::{self, RunArgs},
+    cli::{self, CallerAuthorizationMode, RunArgs},
     controller::{Controller, ControllerDependencies, ProfileQuota},
     forecast::{self, ForecastSampler, Forecaster},
     metrics::{BuildInfo, MetricsRegistry, OperatorMetrics, TlsListener},
@@ -34,8 +35,8 @@ use kubewarm_client::{
     ApiServerConnection, ClientProvider, Discovery, LeaderElector, LeaseState, NamespaceBuckets,
 };
 use kubewarm_serve::{
-    ApplierRegistry, ForwardedReads, ServeError, WatcherRegistry, certificate::ServingCertificate,
-    server::bind as bind_reads,
+    ApplierRegistry, ForwardedReads, ServeError, WatcherRegistry, callers::AuthorizationMode,
+    certificate::ServingCertificate, server::bind as bind_reads,
 };
 use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
@@ -245,7 +246,8 @@ fn spawn_reads(
 ) -> Result<Option<Arc<ServingCertificate>>, AppError> {
     let Some(address) = args.api.api_addr else { return Ok(None) };
     let limits = context.memory.reader_limits(args);
-    let callers = reads::new_caller_gate(args, limits, connection, metrics)?;
+    let authorization = spawn_authorization(tasks, args, connection, metrics, context)?;
+    let callers = reads::new_caller_gate(args, limits, connection, metrics, authorization)?;
     let listening = bind_reads(address, limits).map_err(AppError::Read)?;
     let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
     let certificate = reads::load_certificate(files, &context.namespace)
@@ -270,6 +272,33 @@ fn spawn_reads(
         }
     });
     Ok(Some(shown))
+}
+
+/// Returns how the read API authorizes its clients. With `--authorization=rbac`, also starts the
+/// informers of RBAC rules.
+fn spawn_authorization(
+    tasks: &mut ServiceTasks,
+    args: &RunArgs,
+    connection: &ApiServerConnection,
+    metrics: &MetricsRegistry,
+    context: &OperatorContext,
+) -> Result<AuthorizationMode, AppError> {
+    Ok(match args.api.authorization {
+        CallerAuthorizationMode::Reviews => AuthorizationMode::Reviews,
+        CallerAuthorizationMode::SharedReviews => AuthorizationMode::SharedReviews,
+        CallerAuthorizationMode::Rbac => {
+            let rbac = RbacContext {
+                clients: Arc::clone(&context.clients),
+                informer_metrics: metrics.informers(),
+                operator_metrics: metrics.operator().clone(),
+                max_bytes: context.memory.rbac_bytes(),
+                client: connection.client(),
+                operator_namespace: Arc::clone(&context.namespace),
+                stop: context.stop.clone(),
+            };
+            AuthorizationMode::Rbac(spawn_rbac(tasks, rbac)?)
+        }
+    })
 }
 
 /// Starts the leader election, the forecaster and the status writer. kubewarm releases the Lease

@@ -3,14 +3,16 @@
 
 use super::{AppError, callers, operator_view::OperatorView};
 use crate::{
-    cli::{CallerAuthMode, ReadApiArgs, RunArgs},
+    cli::{CallerAuthMode, CallerAuthorizationMode, ReadApiArgs, RunArgs},
     metrics::MetricsRegistry,
 };
 use kubewarm_cache::informer::FreshnessChecker;
 use kubewarm_client::ApiServerConnection;
 use kubewarm_serve::{
     ForwardedReads, ServeError, WatcherRegistry,
-    callers::{CallerGate, ClientCa, ListenerLimits, ReaderLimits, ReviewClient},
+    callers::{
+        AuthorizationMode, CallerGate, ClientCa, ListenerLimits, ReaderLimits, ReviewClient,
+    },
     certificate::{ServingCertificate, names},
     reads::{KindResolver, ReadDependencies, ReadService},
     server::{ReadApi, RequestForwarder, WriteObserver},
@@ -34,6 +36,14 @@ const NO_TOKEN: &str = "--client-ca-file excludes --auth=caller-token, the defau
 /// sends clients' tokens to the API server, which rejects tokens for kubewarm's audience.
 const FOREIGN_AUDIENCE: &str = "--audience excludes --auth=caller-token and --forward: both send \
     the caller's token to the API server, which rejects tokens with another audience; leave out one of the flags";
+/// Error for `--authorization=rbac` with `--watch-namespaces`: kubewarm then has no ClusterRole,
+/// but RBAC rules of the whole cluster decide.
+const NO_RULES: &str = "--authorization=rbac excludes --watch-namespaces: only a ClusterRole can grant reads of all \
+    RBAC rules; leave out one of the flags";
+/// Error for `--authorization=rbac` with `--auth=caller-token`: such an installation has no
+/// permission for reviews by which kubewarm could verify the rules.
+const NO_VERIFICATION: &str = "--authorization=rbac excludes --auth=caller-token: kubewarm verifies RBAC rules by \
+    SubjectAccessReviews with its own permissions; leave out one of the flags";
 
 pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     let is_delegated = args.api.auth == Some(CallerAuthMode::Delegated);
@@ -43,7 +53,28 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     if args.auth() == CallerAuthMode::CallerToken && args.api.client_ca_file.is_some() {
         return Err(AppError::Flags(NO_TOKEN));
     }
+    if args.api.api_addr.is_some() {
+        let is_everywhere = args.watch_namespaces.is_empty();
+        check_authorization(args.api.authorization, args.auth(), is_everywhere)?;
+    }
     check_audience(args.auth(), &args.api.audience, args.api.forward)
+}
+
+fn check_authorization(
+    mode: CallerAuthorizationMode,
+    auth: CallerAuthMode,
+    is_everywhere: bool,
+) -> Result<(), AppError> {
+    if mode != CallerAuthorizationMode::Rbac {
+        return Ok(());
+    }
+    if !is_everywhere {
+        return Err(AppError::Flags(NO_RULES));
+    }
+    match auth {
+        CallerAuthMode::Delegated => Ok(()),
+        CallerAuthMode::CallerToken => Err(AppError::Flags(NO_VERIFICATION)),
+    }
 }
 
 fn check_audience(
@@ -57,12 +88,14 @@ fn check_audience(
     Ok(())
 }
 
-/// Creates the authentication and authorization of the read API's clients, according to `--auth`.
+/// Creates the authentication of the read API's clients, according to `--auth`, and their
+/// authorization.
 pub(super) fn new_caller_gate(
     args: &RunArgs,
     limits: ReaderLimits,
     connection: &ApiServerConnection,
     metrics: &MetricsRegistry,
+    authorization: AuthorizationMode,
 ) -> Result<Arc<CallerGate>, AppError> {
     let reviews: Arc<dyn ReviewClient> = Arc::new(match args.auth() {
         CallerAuthMode::Delegated => connection.new_reviewer(&args.api.audience)?,
@@ -73,7 +106,7 @@ pub(super) fn new_caller_gate(
     let note = callers::decision_observer(metrics);
     let callers =
         CallerGate::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
-    Ok(Arc::new(callers.with_authorization(args.api.authorization.into())))
+    Ok(Arc::new(callers.with_authorization(authorization)))
 }
 
 pub(super) struct ReadApiContext {
@@ -168,6 +201,27 @@ pub(super) fn load_client_authority(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rbac_rules_need_a_cluster_role_and_kubewarms_own_reviews() {
+        let (rbac, shared) =
+            (CallerAuthorizationMode::Rbac, CallerAuthorizationMode::SharedReviews);
+        let (delegated, token) = (CallerAuthMode::Delegated, CallerAuthMode::CallerToken);
+        for (mode, auth, is_everywhere, expected) in [
+            (shared, token, false, None),
+            (rbac, delegated, true, None),
+            (rbac, token, true, Some(NO_VERIFICATION)),
+            (rbac, token, false, Some(NO_RULES)),
+            (rbac, delegated, false, Some(NO_RULES)),
+        ] {
+            let message = match check_authorization(mode, auth, is_everywhere) {
+                Err(AppError::Flags(message)) => Some(message),
+                Ok(()) => None,
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(message, expected, "{mode:?} {auth:?} {is_everywhere}");
+        }
+    }
 
     #[test]
     fn a_token_with_kubewarms_audience_is_sent_to_no_other_server() {

@@ -1,7 +1,7 @@
 //! Flags of `run` for the read API.
 
 use clap::{Args, ValueEnum};
-use kubewarm_serve::callers::{AgentAccount, AuthorizationMode, ReaderLimits};
+use kubewarm_serve::callers::{AgentAccount, ReaderLimits};
 use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 #[derive(Clone, Debug, Args)]
@@ -51,8 +51,8 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     pub serve_aggregated_groups: Vec<String>,
 
-    /// Access reviews of clients' requests. `kubectl warm check` shows the authorizers of
-    /// the API server, on which the choice depends.
+    /// Authorization of clients' requests. `kubectl warm check` shows the authorizers of the API
+    /// server, on which the choice depends.
     #[arg(long, default_value = "reviews", value_name = "HOW")]
     pub authorization: CallerAuthorizationMode,
 
@@ -62,13 +62,13 @@ pub struct ReadApiArgs {
     pub max_requests_inflight: NonZeroUsize,
 
     /// Maximum number of open watches of the read API's clients. Further watches get 429 [default:
-    /// one for each 427Ki of the memory limit; without a memory limit 4096].
+    /// one for each 480Ki of the memory limit; without a memory limit 4096].
     #[arg(long, value_name = "COUNT")]
     pub max_watches: Option<NonZeroUsize>,
 
     /// Maximum number of open connections to the read API. kubewarm closes further connections. As
     /// many requests can wait, and the caches of reviews grow with this number [default: one for
-    /// each 427Ki of the memory limit; without a memory limit 1024].
+    /// each 480Ki of the memory limit; without a memory limit 1024].
     #[arg(long, value_name = "COUNT")]
     pub max_connections: Option<NonZeroUsize>,
 
@@ -150,13 +150,9 @@ pub enum CallerAuthorizationMode {
     /// with webhook authorizers that decide by these, or with empty strings in resourceNames of
     /// RBAC rules.
     SharedReviews,
-}
-
-impl From<CallerAuthorizationMode> for AuthorizationMode {
-    fn from(mode: CallerAuthorizationMode) -> Self {
-        match mode {
-            CallerAuthorizationMode::Reviews => Self::Reviews,
-            CallerAuthorizationMode::SharedReviews => Self::SharedReviews,
-        }
-    }
+    /// By the cluster's RBAC rules, which kubewarm watches; access reviews only for requests that
+    /// no rule allows, and as samples. Needs the permissions of `kubewarm rbac --operator
+    /// --rbac-authorization`. Not with authorizers that deny what RBAC allows, --auth=caller-token
+    /// or --watch-namespaces.
+    Rbac,
 }

@@ -5,7 +5,7 @@ mod lists;
 mod run;
 
 pub use self::{
-    api::{CallerAuthMode, ReadApiArgs},
+    api::{CallerAuthMode, CallerAuthorizationMode, ReadApiArgs},
     lists::ListArgs,
     run::{LogFormat, MetricsAuth, RunArgs},
 };

@@ -8,6 +8,7 @@ use kubewarm_api::{
 };
 use kubewarm_cache::informer::REQUEST_BUCKETS;
 use kubewarm_client::LeaseState;
+use kubewarm_serve::callers::RbacFallback;
 use prometheus::{
     Histogram, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry,
     register_histogram_vec_with_registry, register_histogram_with_registry,
@@ -41,6 +42,7 @@ pub struct OperatorMetrics {
     limit_rejections: IntCounterVec,
     authorizations: IntCounterVec,
     authorization_duration: HistogramVec,
+    rbac_fallbacks: IntCounterVec,
     leader: IntGauge,
     store_limit: IntGaugeVec,
 }
@@ -89,6 +91,11 @@ impl OperatorMetrics {
                 &["source"],
                 "Time to authenticate and authorize a caller, queueing included.",
             )?,
+            rbac_fallbacks: counters(
+                "kubewarm_rbac_fallbacks_total",
+                &["reason"],
+                "Switches from --authorization=rbac to access reviews until the restart: 0 or 1.",
+            )?,
             leader: gauges(
                 "leader_election_master_status",
                 &["name"],
@@ -116,6 +123,9 @@ impl OperatorMetrics {
                 let labels = [check.as_ref(), outcome.as_ref()];
                 let _begun = self.access_checks.with_label_values(&labels);
             }
+        }
+        for reason in RbacFallback::REASONS {
+            let _begun = self.rbac_fallbacks.with_label_values(&[reason]);
         }
         for measure in LimitKind::VARIANTS {
             let _begun = self.limit_rejections.with_label_values(&[measure]);
@@ -151,6 +161,11 @@ impl OperatorMetrics {
     ) {
         self.authorizations.with_label_values(&[source.as_ref(), outcome.as_ref()]).inc();
         self.authorization_duration.with_label_values(&[source]).observe(took.as_secs_f64());
+    }
+
+    /// Counts the switch from RBAC rules to access reviews.
+    pub fn count_rbac_fallback(&self, reason: &str) {
+        self.rbac_fallbacks.with_label_values(&[reason]).inc();
     }
 
     /// Sets the metric for the memory limit of all stores and informers. Before the first call,

@@ -21,7 +21,7 @@ use std::{
 use tokio::time::Instant;
 
 /// The field `reportingController` of kubewarm's Events.
-const CONTROLLER: &str = "kubewarm.io/kubewarm";
+pub(super) const CONTROLLER: &str = "kubewarm.io/kubewarm";
 /// Delay before kubewarm sends an Event again that the API server rejected with 403. For some
 /// seconds after its start, an API server rejects requests that RBAC permits.
 const CONFIRM: Duration = Duration::from_secs(4);

@@ -10,6 +10,7 @@ mod event_recorder;
 mod events;
 mod index_problems;
 mod informer;
+mod lease_event;
 mod managed_fields;
 mod messages;
 mod permissions;
@@ -38,6 +39,7 @@ pub use self::{
 };
 
 pub(crate) use self::{
+    lease_event::send_lease_event,
     publish::{StatusesByProfile, run},
     status_writer::MAX_STATUS,
 };

@@ -95,8 +95,10 @@ fn the_rights_of_the_release_are_those_that_the_program_prints() -> Outcome {
     let cluster = "deploy/operator-rbac.yaml";
     let reads = "deploy/read-api.yaml";
     let metrics = "deploy/metrics-auth.yaml";
+    let rules = "deploy/rbac-authorization.yaml";
     for (set, paths) in [
         (&[][..], &[cluster, metrics, reads][..]),
+        (&["--set", "readApi.authorization=rbac"], &[cluster, metrics, reads, rules]),
         (&["--set", "readApi.enabled=false"], &[cluster, metrics]),
         (&["--set", "watchNamespaces={shop}"], &["deploy/operator-rbac-namespaces.yaml"]),
         (&["--set", "metrics.auth.enabled=false"], &[cluster, reads]),

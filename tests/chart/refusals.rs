@@ -63,6 +63,14 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("tls: {insecureSkipVerify: true}", &["/tls", "insecureSkipVerify"]),
     ("metrics: {tls: {insecureSkipVerify: true}}", &["/metrics/tls", "insecureSkipVerify"]),
     // Rejected by the templates.
+    (
+        "{watchNamespaces: [shop], readApi: {authorization: rbac}}",
+        &["readApi.authorization", "ClusterRole"],
+    ),
+    (
+        "readApi: {authorization: rbac, auth: caller-token}",
+        &["readApi.authorization", "ClusterRole"],
+    ),
     ("{watchNamespaces: [shop], readApi: {auth: delegated}}", &["readApi.auth", "caller-token"]),
     ("readApi: {audiences: [kubewarm], forward: true}", &["readApi.audiences", "forward"]),
     ("{watchNamespaces: [shop], readApi: {audiences: [kubewarm]}}", &["readApi.audiences"]),

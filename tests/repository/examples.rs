@@ -261,6 +261,7 @@ fn the_operators_permissions_allow_no_escalation() {
         "deploy/operator-rbac-namespaces.yaml",
         "deploy/metrics-auth.yaml",
         "deploy/read-api.yaml",
+        "deploy/rbac-authorization.yaml",
     ] {
         let text = read(path);
         let local = of_kind::<Role>(&text, "Role").into_iter().map(|role| role.rules);

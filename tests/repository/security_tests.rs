@@ -161,6 +161,11 @@ crates/kubewarm-serve/src/callers/tests/mod.rs a_decision_about_all_names_never_
 crates/kubewarm-serve/src/callers/tests/shared_reviews.rs without_permission_for_all_names_each_name_is_reviewed
 tests/e2e/cases/access/shared_reviews.rs a_reader_of_all_names_needs_one_review_and_others_get_only_their_names
 
+Callers 7
+crates/kubewarm-serve/src/callers/rbac/tests.rs what_no_current_rule_allows_is_reviewed_and_cached_for_10_seconds
+crates/kubewarm-serve/src/callers/rbac/tests.rs three_denials_of_what_unchanged_rules_allow_end_decisions_by_rules
+crates/kubewarm-serve/src/callers/rbac/rules_writer.rs a_purge_and_an_unreadable_object_allow_nothing
+
 Forwarding 1
 crates/kubewarm-serve/src/server/forward/tests/mod.rs a_forwarded_request_has_the_callers_credentials_and_none_of_the_operator
 crates/kubewarm-serve/src/server/forward/tests/mod.rs requests_without_a_valid_bearer_token_are_not_forwarded

@@ -96,6 +96,9 @@
 {{- if and $asksThem .clientCA.configMap -}}
 {{- fail "readApi.clientCA: caller-token (the default with watchNamespaces) sends reviews with the caller's token, and a client with a certificate has none; leave configMap empty" -}}
 {{- end -}}
+{{- if and .enabled $asksThem (eq .authorization "rbac") -}}
+{{- fail "readApi.authorization: rbac needs a ClusterRole and reviews with kubewarm's own permissions; with watchNamespaces or caller-token use reviews or shared-reviews" -}}
+{{- end -}}
 {{- if and .audiences (or .forward (eq .auth "caller-token") $root.Values.watchNamespaces) -}}
 {{- fail "readApi.audiences: the API server rejects tokens for kubewarm's audience, but forward and caller-token (the default with watchNamespaces) send it the caller's token; remove one of these values" -}}
 {{- end -}}

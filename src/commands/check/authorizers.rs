@@ -1,5 +1,4 @@
-//! Finds the API server's authorizers, which decide whether requests of the read API can share
-//! access reviews.
+//! Finds the API server's authorizers, which decide by what the read API can authorize its clients.
 
 use super::super::report::ReportRow;
 use kube::Client;
@@ -10,8 +9,8 @@ use std::collections::BTreeSet;
 /// Metric of the API server with a sample for each authorizer that has allowed or denied a request.
 /// An authorizer without a decision has no sample.
 const DECISIONS: &str = "apiserver_authorization_decisions_total{";
-/// Types of authorizers for which an allowed access without name, selectors and extra fields of the
-/// user includes the same access with them.
+/// Types of authorizers that deny nothing that RBAC allows, and for which an allowed access without
+/// name, selectors and extra fields of the user includes the same access with them.
 const SHAREABLE: [&str; 4] = ["AlwaysAllow", "Node", "RBAC", "SystemMasters"];
 
 /// Reports the authorizers that the API server's metrics show.
@@ -31,20 +30,21 @@ fn of_metrics(answer: &ApiResponse) -> Result<ReportRow, RequestFault> {
         all.into_iter().partition(|kind| SHAREABLE.contains(kind));
     Ok(if !others.is_empty() {
         ReportRow::note(format!(
-            "authorizes with {}: leave readApi.authorization at reviews",
+            "authorizes with {0}: leave readApi.authorization at reviews, or set it to rbac if {0} never denies what RBAC \
+             allows",
             others.join(", ")
         ))
     } else if shareable.is_empty() {
         ReportRow::note(
-            "shows no authorizers in its metrics: set readApi.authorization to shared-reviews only if its flags name \
-             no others than RBAC and Node",
+            "shows no authorizers in its metrics: set readApi.authorization to rbac or shared-reviews only if its flags \
+             name no others than RBAC and Node",
         )
     } else {
         // An authorizer that has decided nothing yet has no sample. So the row says `so far`, and
         // the user must also compare the API server's flags.
         ReportRow::good(format!(
-            "authorizes with {} so far: if its flags name no others, and resourceNames of RBAC rules contain no empty string, \
-             readApi.authorization can be shared-reviews",
+            "authorizes with {} so far: if its flags name no others, readApi.authorization can be rbac; shared-reviews, too, \
+             if resourceNames of RBAC rules contain no empty string",
             shareable.join(", ")
         ))
     })
@@ -79,7 +79,13 @@ apiserver_authorization_attempts_total{result=\"allowed\",type=\"Webhook\"} 1
         let line = "apiserver_authorization_decisions_total{decision=\"denied\",name=\"a}b\",type=\"Webhook\"} 2\n";
         let with_webhook = row(200, format!("{RBAC}{line}").leak()).unwrap();
         assert_eq!(with_webhook.mark, RowMark::Note);
-        assert!(with_webhook.text().contains("with Webhook: leave"), "{}", with_webhook.text());
+        assert!(
+            with_webhook
+                .text()
+                .contains("with Webhook: leave readApi.authorization at reviews, or"),
+            "{}",
+            with_webhook.text()
+        );
     }
 
     #[test]

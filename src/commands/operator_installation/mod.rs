@@ -166,7 +166,12 @@ pub(super) fn features(deployments: &[Deployment]) -> Result<Vec<OperatorFeature
             .is_some_and(|value| matches!(value, "" | "delegated"));
         // The read API is enabled by default; only an empty `--api-addr` disables it.
         let reads = flag_value(container, "api-addr")?.is_none_or(|address| !address.is_empty());
-        let all = [(metrics_auth, OperatorFeature::MetricsAuth), (reads, OperatorFeature::ReadApi)];
+        let rules = reads && flag_value(container, "authorization")? == Some("rbac");
+        let all = [
+            (metrics_auth, OperatorFeature::MetricsAuth),
+            (reads, OperatorFeature::ReadApi),
+            (rules, OperatorFeature::RbacAuthorization),
+        ];
         let enabled = all.into_iter().filter(|(is_enabled, _)| *is_enabled);
         Ok(enabled.map(|(_, feature)| feature).collect())
     })?;

@@ -44,6 +44,9 @@ fn settings_come_from_the_operators_container() {
     assert_eq!(with(json!([{"name": metrics, "value": "delegated"}]), json!([])), both);
     assert_eq!(with(json!([]), json!(["--metrics-auth"])), both);
     assert_eq!(with(json!([]), json!(["--metrics-auth", "--api-addr=a"])), both);
+    let rules = [OperatorFeature::ReadApi, OperatorFeature::RbacAuthorization];
+    assert_eq!(with(json!([]), json!(["--authorization=rbac"])), rules);
+    assert_eq!(with(json!([{"name": api}]), json!(["--authorization=rbac"])), []);
     let loopback = json!([{"name": metrics, "value": "loopback"}]);
     assert_eq!(with(loopback, json!([])), [OperatorFeature::ReadApi]);
 }

@@ -55,6 +55,10 @@ pub struct RbacArgs {
     #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
     pub read_api: bool,
 
+    /// With --operator: add the permissions for `kubewarm run --authorization=rbac`.
+    #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
+    pub rbac_authorization: bool,
+
     /// Print the permissions that the manifests would add and remove, instead of the manifests.
     #[arg(long)]
     pub diff: bool,
@@ -109,7 +113,8 @@ pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
     let text = if args.operator {
         let metrics_auth = args.metrics_auth.then_some(OperatorFeature::MetricsAuth);
         let read_api = args.read_api.then_some(OperatorFeature::ReadApi);
-        let features: Vec<_> = metrics_auth.into_iter().chain(read_api).collect();
+        let rules = args.rbac_authorization.then_some(OperatorFeature::RbacAuthorization);
+        let features: Vec<_> = [metrics_auth, read_api, rules].into_iter().flatten().collect();
         let OperatorArgs { operator_namespace, watch_namespaces } = &args.spec.operator;
         operator_namespace.require("--operator-namespace", GRANTED)?;
         render_operator(operator_namespace.name(), watch_namespaces, &features)?

@@ -166,11 +166,13 @@ fn a_file_or_a_name_is_required_and_only_a_name_has_a_generation() {
     assert!(parse("--operator --watch-namespaces a,b").unwrap().operator);
     assert!(parse("--operator --metrics-auth").unwrap().metrics_auth);
     assert!(parse("--operator --read-api").unwrap().read_api);
+    assert!(parse("--operator --rbac-authorization").unwrap().rbac_authorization);
     for line in [
         "--operator --watch-namespaces A",
         "--operator -f a",
         "checkout --metrics-auth",
         "checkout --read-api",
+        "checkout --rbac-authorization",
         "--operator --metrics-auth --watch-namespaces a",
         "",
         "checkout -f a.yaml",

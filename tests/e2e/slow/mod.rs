@@ -11,5 +11,6 @@ mod picture;
 mod prometheus;
 mod protobuf;
 mod quiet;
+mod rbac_reviews;
 mod recovery;
 mod replay;

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use crate::world::Failure;
 
-/// In the namespace `boastful`, the webhook allows `configmaps` only in access reviews; in
-/// `modest`, only in real requests. It has no opinion about all other requests. Its thread ends
-/// with the process.
+/// In the namespace `boastful`, the webhook allows `configmaps` only in access reviews of
+/// kubewarm's informers; in `modest`, only in real requests and in reviews of readers. It denies
+/// everything that ServiceAccounts with the name `outcast` do. It has no opinion about all other
+/// requests. Its thread ends with the process.
 pub(crate) struct WebhookAuthorizer {
     kubeconfig: tempfile::NamedTempFile,
 }
@@ -37,7 +38,7 @@ current-context: webhook",
         Ok(Self { kubeconfig })
     }
 
-    /// Arguments that make an API server send requests to this webhook after RBAC.
+    /// Arguments that make an API server send requests to this webhook before RBAC.
     pub(crate) fn apiserver_args(&self) -> [String; 3] {
         [
             "--authorization-mode=Webhook".to_owned(),
@@ -60,7 +61,9 @@ fn answer(mut stream: &TcpStream) -> Result<(), Failure> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     let review: Value = serde_json::from_slice(&body)?;
-    let status = json!({"allowed": is_allowed(&review["spec"]["resourceAttributes"])});
+    let is_denied = review["spec"]["user"].as_str().is_some_and(|user| user.ends_with(":outcast"));
+    let is_allowed = !is_denied && is_allowed(&review["spec"]["resourceAttributes"]);
+    let status = json!({"allowed": is_allowed, "denied": is_denied});
     let answer = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status,
     })
@@ -70,8 +73,8 @@ fn answer(mut stream: &TcpStream) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the webhook allows this. An access review of kubewarm names no version (`*`), which
-/// means all versions. A real request always has a version.
+/// Whether the webhook allows this. An access review about an informer names no version (`*`),
+/// which means all versions. A real request has a version, and so has a review of a reader.
 fn is_allowed(attributes: &Value) -> bool {
     let is_review = attributes["version"] == "*";
     let boasts = attributes["namespace"] == "boastful" && is_review;

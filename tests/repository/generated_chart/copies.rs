@@ -45,7 +45,11 @@ fn template(condition: &str, text: &str, place: &str, instead: &str) -> String {
 pub(crate) fn operator() -> String {
     let rules = |watched: &[String], kind: &str, name: &str| {
         let more: &[OperatorFeature] = if watched.is_empty() {
-            &[OperatorFeature::MetricsAuth, OperatorFeature::ReadApi]
+            &[
+                OperatorFeature::MetricsAuth,
+                OperatorFeature::ReadApi,
+                OperatorFeature::RbacAuthorization,
+            ]
         } else {
             &[]
         };
@@ -65,13 +69,14 @@ pub(crate) fn operator() -> String {
         "home": home,
         "metricsAuth": rules(&[], "ClusterRole", "kubewarm:metrics-auth"),
         "readApi": rules(&[], "ClusterRole", "kubewarm:read-api"),
+        "rbacAuthorization": rules(&[], "ClusterRole", "kubewarm:rbac-authorization"),
         "versions": versions.iter().map(|version| &version.name).collect::<Vec<_>>(),
     });
     let text = serde_saphyr::to_string(&all).expect("it serializes");
     let head = "\
 # What kubewarm needs for the profiles of all namespaces (`cluster`) or in each of watchNamespaces
 # (`watched`), where it lives (`home`), to tell apart who reads metrics (`metricsAuth`), and who reads what
-# is warm (`readApi`); and the versions that the CRD has.
+# is warm (`readApi`), by RBAC rules (`rbacAuthorization`); and the versions that the CRD has.
 ";
     format!("{HEADER}{head}{text}")
 }

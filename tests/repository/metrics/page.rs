@@ -15,7 +15,7 @@ use kubewarm_cache::informer::{
     RelistReason, UpstreamWatchEnd, code_label,
 };
 use kubewarm_serve::{
-    callers::ReadLimit,
+    callers::{RbacFallback, ReadLimit},
     metrics::{ClientWatchEnd, HandlerLabel, ResponseSource, WAIT_OUTCOMES, WaitReason},
 };
 use kubewarm_wire::upstream::UpstreamEventType;
@@ -76,6 +76,7 @@ const SECTIONS: [Section; 5] = [
             "kubewarm_read_incomplete_rows_total",
             "kubewarm_read_authorizations_total",
             "kubewarm_read_authorization_duration_seconds",
+            "kubewarm_rbac_fallbacks_total",
             "kubewarm_read_in_use",
             "kubewarm_read_limit",
             "kubewarm_read_limit_rejections_total",
@@ -209,7 +210,7 @@ fn in_order<'a>(families: &'a [Family], names: &[&str]) -> impl Iterator<Item = 
 
 /// The labels whose values are known in advance: for each one, the metric, the label and its
 /// values.
-fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 33] {
+fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 34] {
     [
         ("kubewarm_status_writes_total", "outcome", outcomes(&STATUS_WRITE_OUTCOMES)),
         ("kubewarm_access_checks_total", "check", values::<AccessCheckKind>()),
@@ -226,6 +227,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 33] {
         ("kubewarm_read_authorizations_total", "source", values::<DecisionSource>()),
         ("kubewarm_read_authorizations_total", "outcome", outcomes(&AUTHORIZATION_OUTCOMES)),
         ("kubewarm_read_authorization_duration_seconds", "source", values::<DecisionSource>()),
+        ("kubewarm_rbac_fallbacks_total", "reason", RbacFallback::REASONS.to_vec()),
         ("kubewarm_read_in_use", "limit", limits(&ReadLimit::WITH_SLOTS)),
         ("kubewarm_read_limit", "limit", limits(&ReadLimit::WITH_SLOTS)),
         ("kubewarm_read_limit_rejections_total", "limit", limits(&ReadLimit::REJECTING)),

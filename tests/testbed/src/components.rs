@@ -52,7 +52,6 @@ pub(crate) fn apiserver(
         flag("--client-ca-file", layout.pki("ca.crt")),
         flag("--tls-cert-file", layout.pki("server.crt")),
         flag("--tls-private-key-file", layout.pki("server.key")),
-        "--authorization-mode=RBAC".into(),
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         flag("--service-account-key-file", layout.pki("sa.pub")),
         flag("--service-account-signing-key-file", layout.pki("sa.key")),
@@ -75,6 +74,9 @@ pub(crate) fn apiserver(
         args.push("--audit-log-maxsize=100000".into());
     }
     args.extend(asked.apiserver_args.iter().cloned());
+    // Each of these flags adds an authorizer. RBAC is the last one, as in most clusters, because
+    // another one can only deny before RBAC allows.
+    args.push("--authorization-mode=RBAC".into());
     Ok(args)
 }
 

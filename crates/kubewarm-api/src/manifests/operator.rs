@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 const SHIPPED: &str = include_str!("../../../../deploy/operator-rbac.yaml");
 const METRICS_AUTH: &str = include_str!("../../../../deploy/metrics-auth.yaml");
 const READ_API: &str = include_str!("../../../../deploy/read-api.yaml");
+const RBAC_AUTHORIZATION: &str = include_str!("../../../../deploy/rbac-authorization.yaml");
 /// Name of the operator namespace in the files of `deploy/`.
 pub const NAMESPACE: &str = "kubewarm-system";
 /// Name of the Lease. The replica that holds the Lease writes the statuses of profiles.
@@ -25,6 +26,8 @@ pub enum OperatorFeature {
     MetricsAuth,
     /// Reads of clients: `kubewarm run --api-addr`.
     ReadApi,
+    /// Authorization of these clients by RBAC rules: `kubewarm run --authorization=rbac`.
+    RbacAuthorization,
 }
 
 /// Returns the YAML of the operator's RBAC objects, for an operator in `namespace`. If `watched`
@@ -45,6 +48,7 @@ pub fn render_operator(
         shipped.push_str(match more {
             OperatorFeature::MetricsAuth => METRICS_AUTH,
             OperatorFeature::ReadApi => READ_API,
+            OperatorFeature::RbacAuthorization => RBAC_AUTHORIZATION,
         });
     }
     if watched.is_empty() && namespace == NAMESPACE {

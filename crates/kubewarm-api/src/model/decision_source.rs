@@ -7,4 +7,6 @@ pub enum DecisionSource {
     /// A review, such as a TokenReview or SubjectAccessReview, that kubewarm sent to the API server
     /// for this decision.
     ApiServer,
+    /// The cluster's RBAC rules, which kubewarm watches. kubewarm sends no request.
+    Rules,
 }

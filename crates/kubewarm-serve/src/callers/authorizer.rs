@@ -1,16 +1,19 @@
-//! Authorizes callers by access reviews, and caches the decisions.
+//! Authorizes callers by access reviews or RBAC rules, and caches the decisions.
 
 use super::{
-    CallerRejection, ReviewClient,
+    CallerRejection, RbacAuthorizer, ReviewClient,
     authenticator::{AuthenticatedCaller, TTL},
     caller_digest::{CallerDigest, DigestKey},
+    limit_key::LimitKey,
+    rbac::{GrantVerification, RulesVerdict, request_kind},
     review_queue::ReviewQueue,
 };
+use futures::future::{BoxFuture, FutureExt as _, pending};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
 };
 use kubewarm_api::model::DecisionSource;
-use kubewarm_client::{AuthorizationResult, ExpiringCache};
+use kubewarm_client::{AuthorizationResult, BearerCredentials, ExpiringCache};
 use std::sync::Arc;
 use tokio::{runtime::Handle, time::Instant};
 
@@ -20,8 +23,8 @@ use tokio::{runtime::Handle, time::Instant};
 /// authorizers.
 const CACHED_PER_CONNECTION: usize = 8;
 
-/// Which access reviews kubewarm sends for a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How kubewarm authorizes requests.
+#[derive(Clone, Debug, Default)]
 pub enum AuthorizationMode {
     /// One access review with everything that the API server's own authorizers see.
     #[default]
@@ -31,15 +34,43 @@ pub enum AuthorizationMode {
     /// complete one follows, because a rule can permit single names. This mode is right only if no
     /// authorizer of the API server decides by an omitted value.
     SharedReviews,
+    /// By the cluster's RBAC rules. What they do not allow, access reviews decide. This is right
+    /// only if no authorizer of the API server denies what RBAC allows.
+    Rbac(Arc<RbacAuthorizer>),
 }
 
 pub(super) struct Authorizer {
-    reviews: Arc<dyn ReviewClient>,
+    reviewer: AccessReviewer,
     key: Arc<DigestKey>,
     runtime: Handle,
     verdicts: ExpiringCache<CallerDigest, AuthorizationResult, CallerRejection>,
-    queue: ReviewQueue,
     pub(super) mode: AuthorizationMode,
+}
+
+/// Sends access reviews within the limits on concurrent and waiting reviews.
+#[derive(Clone)]
+pub(super) struct AccessReviewer {
+    reviews: Arc<dyn ReviewClient>,
+    queue: ReviewQueue,
+}
+
+impl AccessReviewer {
+    /// Sends an access review for a caller, whose credentials are in `presented` if the review needs
+    /// them. The review counts against the limits of `limit_key` from this call on.
+    pub(super) fn send(
+        &self,
+        limit_key: LimitKey,
+        presented: Option<Arc<BearerCredentials>>,
+        spec: SubjectAccessReviewSpec,
+    ) -> impl Future<Output = Result<AuthorizationResult, CallerRejection>> + Send + use<> {
+        let (queue, waits) = (self.queue.clone(), self.queue.line.enter(limit_key));
+        let review = self.reviews.authorize(presented, spec);
+        async move {
+            let _waits = waits?;
+            let _slot = queue.line.wait(limit_key).await?;
+            queue.await_decision(review).await
+        }
+    }
 }
 
 impl Authorizer {
@@ -54,12 +85,14 @@ impl Authorizer {
     ) -> Self {
         let capacity = connections.saturating_mul(CACHED_PER_CONNECTION);
         let verdicts = ExpiringCache::new(capacity as u64, TTL);
-        Self { reviews, key, runtime, verdicts, queue, mode: AuthorizationMode::default() }
+        let (reviewer, mode) = (AccessReviewer { reviews, queue }, AuthorizationMode::default());
+        Self { reviewer, key, runtime, verdicts, mode }
     }
 
     /// Authorizes `access` for `caller`. Sets `by`, the source of the decision for the metrics, to
-    /// `ApiServer` if the cache has no decision. Returns the time at which kubewarm sent the access
-    /// review.
+    /// `ApiServer` if the cache has no decision. Returns the time as of which the access is
+    /// confirmed: kubewarm sent the access review at this time, or the RBAC rules contain every
+    /// change before this time.
     ///
     /// # Errors
     ///
@@ -71,51 +104,125 @@ impl Authorizer {
         by: &mut DecisionSource,
     ) -> Result<Instant, CallerRejection> {
         let mut exact = caller.user.review(access);
-        if self.reviews.sends_callers_token() {
+        if self.reviewer.reviews.sends_callers_token() {
             // A SelfSubjectAccessReview with the caller's own token never contains `extra`. Without
             // this line, the shared review could differ only in `extra`, and kubewarm would send
             // the same review twice.
             exact.extra = None;
         }
-        if self.mode == AuthorizationMode::SharedReviews {
-            let shared = shared_review(&exact);
-            if shared != exact {
-                match self.review(caller, shared, by).await {
-                    // The denial of the shared review is not final, because an RBAC rule can permit
-                    // single names. So the complete review below decides.
-                    Err(CallerRejection::Forbidden { .. }) => {}
-                    decided => return decided,
+        let since = match &self.mode {
+            AuthorizationMode::Reviews => None,
+            AuthorizationMode::SharedReviews => {
+                let shared = shared_review(&exact);
+                if shared != exact {
+                    match self.review(caller, shared, None, by).await {
+                        // The denial of the shared review is not final, because an RBAC rule can
+                        // permit single names. So the complete review below decides.
+                        Err(CallerRejection::Forbidden { .. }) => {}
+                        decided => return decided,
+                    }
+                }
+                None
+            }
+            AuthorizationMode::Rbac(rbac) => {
+                let key = self.key.of_access(None, &request_kind(&exact))?;
+                match rbac.decide(caller, access) {
+                    RulesVerdict::Allow(grant) if !rbac.is_disputed(&key) => {
+                        let (caller, access) = (caller.clone(), access.clone());
+                        let (reviewer, runtime) = (self.reviewer.clone(), self.runtime.clone());
+                        let verification =
+                            GrantVerification { key, caller, access, grant, reviewer, runtime };
+                        return self.confirm_grant(rbac, verification, by).await;
+                    }
+                    // The rules allowed this before. A review from that time says nothing now.
+                    RulesVerdict::NoOpinion(changed_at) if rbac.verified.get(&key).is_some() => {
+                        rbac.settle(changed_at).await;
+                        Some(changed_at)
+                    }
+                    RulesVerdict::Allow(_)
+                    | RulesVerdict::NoOpinion(_)
+                    | RulesVerdict::Undecided => None,
                 }
             }
-        }
-        self.review(caller, exact, by).await
+        };
+        self.review(caller, exact, since, by).await
     }
 
-    /// Returns the time of the access review `spec` if the API server allows it.
+    /// Confirms what the RBAC rules allow: the first request of a kind by an access review, and
+    /// later requests by the rules alone.
+    async fn confirm_grant(
+        &self,
+        rbac: &Arc<RbacAuthorizer>,
+        verification: GrantVerification,
+        by: &mut DecisionSource,
+    ) -> Result<Instant, CallerRejection> {
+        let (key, proven_at) = (verification.key, verification.grant.proven_at);
+        if rbac.verified.get(&key).is_some() {
+            if *by == DecisionSource::Cache {
+                *by = DecisionSource::Rules;
+            }
+            rbac.sample(verification);
+            return Ok(proven_at);
+        }
+        *by = DecisionSource::ApiServer;
+        let verify = || {
+            let rbac = Arc::clone(rbac);
+            async move { rbac.verify(verification).await }
+        };
+        let entry = rbac.verified.get_or_fetch(&self.runtime, key, None, verify).await?;
+        Ok(entry.requested_at.max(proven_at))
+    }
+
+    /// Whether the RBAC rules allow `access` now, whatever other authorizers decide.
+    pub(super) fn is_allowed_by_rules(
+        &self,
+        caller: &AuthenticatedCaller,
+        access: &SelfSubjectAccessReviewSpec,
+    ) -> bool {
+        match &self.mode {
+            AuthorizationMode::Reviews | AuthorizationMode::SharedReviews => false,
+            AuthorizationMode::Rbac(rbac) => {
+                matches!(rbac.decide(caller, access), RulesVerdict::Allow(_))
+            }
+        }
+    }
+
+    /// Returns when the RBAC rules have changed. Without rules, it never returns.
+    pub(super) fn rules_change(&self) -> BoxFuture<'static, ()> {
+        match &self.mode {
+            AuthorizationMode::Reviews | AuthorizationMode::SharedReviews => pending().boxed(),
+            AuthorizationMode::Rbac(rbac) => rbac.rules.next_change().boxed(),
+        }
+    }
+
+    /// Waits for the turn of an open watch's review.
+    pub(super) async fn pace_watch(&self) -> Result<(), CallerRejection> {
+        match &self.mode {
+            AuthorizationMode::Reviews | AuthorizationMode::SharedReviews => Ok(()),
+            AuthorizationMode::Rbac(rbac) => rbac.pace_switch().await,
+        }
+    }
+
+    /// Returns the time of the access review `spec` if the API server allows it. With `since`, the
+    /// review must be newer than this time.
     async fn review(
         &self,
         caller: &AuthenticatedCaller,
         spec: SubjectAccessReviewSpec,
+        since: Option<Instant>,
         by: &mut DecisionSource,
     ) -> Result<Instant, CallerRejection> {
-        let has_callers_token = self.reviews.sends_callers_token();
+        let has_callers_token = self.reviewer.reviews.sends_callers_token();
         let presented = caller.credentials.as_ref().filter(|_| has_callers_token);
         let key = self.key.of_access(presented.map(AsRef::as_ref), &spec)?;
-        let entry = if let Some(known) = self.verdicts.get(&key) {
+        let known = self.verdicts.get(&key);
+        let is_new = |at: Instant| since.is_none_or(|since| at > since);
+        let entry = if let Some(known) = known.filter(|known| is_new(known.requested_at)) {
             known
         } else {
             *by = DecisionSource::ApiServer;
-            let limit_key = caller.limit_key;
-            let review = || {
-                let (queue, waits) = (self.queue.clone(), self.queue.line.enter(limit_key));
-                let review = self.reviews.authorize(presented.cloned(), spec);
-                async move {
-                    let _waits = waits?;
-                    let _slot = queue.line.wait(limit_key).await?;
-                    queue.await_decision(review).await
-                }
-            };
-            self.verdicts.get_or_fetch(&self.runtime, key, None, review).await?
+            let review = || self.reviewer.send(caller.limit_key, presented.cloned(), spec);
+            self.verdicts.get_or_fetch(&self.runtime, key, since, review).await?
         };
         match entry.value {
             AuthorizationResult::Allowed => Ok(entry.requested_at),

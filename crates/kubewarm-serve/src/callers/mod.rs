@@ -7,8 +7,8 @@
 //!
 //! Each request needs an authenticated caller and then an access review. kubewarm caches
 //! TokenReviews and access reviews separately. By default, a cached access review answers only
-//! equal requests of the same user; [`AuthorizationMode`] has the alternative. Even a member of
-//! `system:masters` needs an access review, because kubewarm itself decides nothing.
+//! equal requests of the same user; [`AuthorizationMode`] has the alternatives. Every user that no
+//! RBAC rule allows a request needs an access review, even a member of `system:masters`.
 //!
 //! A forwarded write needs no TokenReview and no access review, because the API server itself
 //! authenticates and authorizes the write.
@@ -25,6 +25,7 @@ mod identity;
 mod limit_key;
 mod limits;
 mod network;
+pub(crate) mod rbac;
 mod retry_pace;
 mod review_client;
 mod review_queue;
@@ -41,6 +42,9 @@ pub use self::{
     limit_key::{AgentAccount, AgentAccountError, LimitKey},
     limits::{LimitUsage, ListenerLimits, ReadLimit, ReaderLimits},
     network::network,
+    rbac::{
+        ClusterRules, ClusterRulesWriter, MAX_RULES_AGE, RbacAuthorizer, RbacFallback, RulesProof,
+    },
     review_client::ReviewClient,
 };
 pub(crate) use self::{
@@ -62,6 +66,7 @@ use self::{
     waiting_line::WaitingLine,
 };
 use crate::ServeError;
+use futures::future::BoxFuture;
 use http::StatusCode;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{DecisionSource, FaultReason, MetricOutcome, RequestFault};
@@ -147,7 +152,8 @@ pub struct AdmittedRequest {
     /// The watch counts against the limits on watches until this permit is dropped. `None` if the
     /// request opens no watch.
     pub watch: Option<KeyedPermit>,
-    /// The time at which kubewarm sent the access review that permits the request.
+    /// The time as of which the request is permitted: the time at which kubewarm sent the access
+    /// review, or before which the RBAC rules contain every change.
     pub authorized_at: Instant,
 }
 
@@ -258,9 +264,9 @@ impl CallerGate {
     /// # Cost
     ///
     /// A TokenReview and then an access review at the API server, if neither result is cached. With
-    /// [`AuthorizationMode::SharedReviews`], a second access review can follow. Concurrent equal
-    /// reviews share one request to the API server. A watch above the limits needs no access
-    /// review.
+    /// [`AuthorizationMode::SharedReviews`], a second access review can follow. With
+    /// [`AuthorizationMode::Rbac`], most requests need no access review. Concurrent equal reviews
+    /// share one request to the API server. A watch above the limits needs no access review.
     pub async fn admit(
         &self,
         credentials: &CallerCredentials,
@@ -319,8 +325,8 @@ impl CallerGate {
     }
 
     /// Authorizes a further `access` that a request or an open watch of an authenticated caller
-    /// needs. Returns the time at which kubewarm sent the access review. The call does not count
-    /// against the limits on requests.
+    /// needs. Returns the time as of which the access is permitted. The call does not count against
+    /// the limits on requests.
     ///
     /// # Errors
     ///
@@ -331,6 +337,33 @@ impl CallerGate {
         access: &SelfSubjectAccessReviewSpec,
     ) -> Result<Instant, CallerRejection> {
         self.observe_decision(async |by| self.authorizer.authorize(caller, access, by).await).await
+    }
+
+    /// Whether current RBAC rules allow `access`. `false` without rules.
+    ///
+    /// Cost: no request, and a few microseconds.
+    pub(crate) fn is_allowed_by_rules(
+        &self,
+        caller: &AuthenticatedCaller,
+        access: &SelfSubjectAccessReviewSpec,
+    ) -> bool {
+        self.authorizer.is_allowed_by_rules(caller, access)
+    }
+
+    /// Returns half a second after the next change of the RBAC rules. Without rules, it never
+    /// returns.
+    pub(crate) fn rules_change(&self) -> BoxFuture<'static, ()> {
+        self.authorizer.rules_change()
+    }
+
+    /// Waits for the turn of an open watch's review. After the RBAC rules turned out to be wrong,
+    /// all watches need reviews, and must not send them at once.
+    ///
+    /// # Errors
+    ///
+    /// [`CallerRejection::Limited`] if too many watches wait.
+    pub(crate) async fn pace_watch(&self) -> Result<(), CallerRejection> {
+        self.authorizer.pace_watch().await
     }
 
     /// Identifies the caller at the address `peer`, whose request kubewarm will forward to the API

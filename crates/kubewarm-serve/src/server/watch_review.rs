@@ -59,7 +59,7 @@ pub(super) struct WatchReview {
     caller: AuthenticatedCaller,
     /// The time of the next TokenReview.
     authentication_due: Instant,
-    /// The time at which kubewarm sent the oldest of the access reviews that permit the watch.
+    /// The oldest of the times as of which the watch's accesses are permitted.
     authorized_at: Instant,
     /// The number of denials since the last positive reviews.
     denials: u32,
@@ -68,6 +68,10 @@ pub(super) struct WatchReview {
     /// The time of the next review, if none is in progress.
     due: Instant,
     in_progress: Option<BoxFuture<'static, Result<RepeatedReview, CallerRejection>>>,
+    /// Whether the RBAC rules permitted the watch at the last look.
+    is_by_rules: bool,
+    /// Ends after the next change of the RBAC rules.
+    rules_change: BoxFuture<'static, ()>,
     /// Ends when the next review is due, or when the age of the last positive reviews changes the
     /// permission.
     timer: Pin<Box<Sleep>>,
@@ -90,6 +94,13 @@ struct RepeatedReview {
     authorized_at: Instant,
 }
 
+impl ReviewedWatch {
+    fn is_allowed_by_rules(&self, caller: &AuthenticatedCaller) -> bool {
+        let is_allowed = |access| self.callers.is_allowed_by_rules(caller, access);
+        self.accesses.iter().all(is_allowed)
+    }
+}
+
 impl WatchReview {
     /// Creates the repeated reviews of a watch that starts now. kubewarm sent the oldest of the
     /// access reviews that permit the watch at `authorized_at`.
@@ -102,6 +113,9 @@ impl WatchReview {
         // that started together at the same time.
         let due = authorized_at + (REVIEW_INTERVAL + REVIEW_SPREAD).mul_f64(fastrand::f64());
         let authentication_due = caller.reauthentication_due(Timestamp::now());
+        // The wait begins before the look, so that no change between them is lost.
+        let rules_change = reviewed.callers.rules_change();
+        let is_by_rules = reviewed.is_allowed_by_rules(&caller);
         Self {
             reviewed,
             caller,
@@ -111,6 +125,8 @@ impl WatchReview {
             failures: 0,
             due,
             in_progress: None,
+            is_by_rules,
+            rules_change,
             timer: Box::pin(sleep_until(due)),
         }
     }
@@ -135,6 +151,11 @@ impl WatchReview {
 
     fn poll_changed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
+            if self.rules_change.poll_unpin(context).is_ready() {
+                self.rules_change = self.reviewed.callers.rules_change();
+                self.note_rules_change(Instant::now());
+                continue;
+            }
             if let Some(review) = &mut self.in_progress
                 && let Poll::Ready(result) = review.poll_unpin(context)
             {
@@ -155,6 +176,19 @@ impl WatchReview {
             self.reset_timer();
             return Poll::Ready(());
         }
+    }
+
+    /// If the RBAC rules no longer permit the watch, lets an access review decide at once. A watch
+    /// that the rules did not permit before cannot lose a permission by their change.
+    fn note_rules_change(&mut self, now: Instant) {
+        if !self.is_by_rules || self.reviewed.is_allowed_by_rules(&self.caller) {
+            return;
+        }
+        self.is_by_rules = false;
+        // A decision in progress can be from before the change.
+        self.in_progress = None;
+        self.due = now;
+        self.reset_timer();
     }
 
     /// Sets the timer to the next time at which something happens.
@@ -184,6 +218,7 @@ impl WatchReview {
                     self.caller = caller;
                 }
                 self.authorized_at = authorized_at;
+                self.is_by_rules = self.reviewed.is_allowed_by_rules(&self.caller);
                 (self.failures, self.denials) = (0, 0);
                 self.due = authorized_at + REVIEW_INTERVAL + REVIEW_SPREAD.mul_f64(fastrand::f64());
             }
@@ -221,6 +256,7 @@ impl WatchReview {
             } else {
                 None
             };
+            callers.pace_watch().await?;
             let mut authorized_at = Instant::now();
             for access in &*accesses {
                 let reviewed_at =
@@ -239,6 +275,7 @@ mod tests {
     use crate::callers::{
         RequestKind,
         fixtures::{FakeReviewCounts, FakeReviewFn, ReviewAnswer, changing_counted, pods},
+        rbac::fixtures::{RuledCallers, by_rules},
     };
     use kubewarm_api::model::{FaultReason, RequestFault};
     use std::{net::Ipv4Addr, sync::atomic::Ordering};
@@ -399,5 +436,73 @@ mod tests {
         let (silent, _) = go_on(&mut review, HOUR).await;
         let age = silent + Duration::from_secs(9);
         assert!(age >= MAX_REVIEW_AGE && age < MAX_REVIEW_AGE + Duration::from_millis(20));
+    }
+
+    /// A watch that the RBAC rules permit.
+    async fn begun_by_rules() -> (RuledCallers, WatchReview) {
+        let ruled = by_rules(may);
+        let published = Arc::clone(&ruled.rules.rules);
+        tokio::spawn(async move { published.publish_changes().await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let review = begun(&ruled.callers, None).await;
+        reviews(&ruled.count);
+        (ruled, review)
+    }
+
+    fn deny(_: &str, verb: &str) -> ReviewAnswer {
+        if verb.is_empty() { ReviewAnswer::Allowed("jane") } else { ReviewAnswer::Denied("jane") }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_hour_of_a_watch_by_rules_costs_only_samples() {
+        let (ruled, mut review) = begun_by_rules().await;
+        let changing = Arc::clone(&ruled.callers);
+        assert_eq!(go_on(&mut review, HOUR).await, (HOUR, HOUR));
+        drop(changing);
+        let (token_reviews, access_reviews) = reviews(&ruled.count);
+        assert!((5..=8).contains(&token_reviews), "{token_reviews}");
+        // Each decision is a sample here, because there is only one watch.
+        assert!(access_reviews <= 182, "{access_reviews}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revocation_silences_a_watch_by_rules_within_a_second() {
+        let (ruled, mut review) = begun_by_rules().await;
+        go_on(&mut review, Duration::from_secs(90)).await;
+        ruled.rules.revoke();
+        *ruled.say.lock() = deny;
+        let (silent, ended) = go_on(&mut review, HOUR).await;
+        assert!(silent <= Duration::from_secs(1), "{silent:?}");
+        assert!(ended <= Duration::from_secs(1) + SECOND_DENIAL_PAUSE, "{ended:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_changes_of_rules_cost_no_reviews() {
+        let (ruled, mut review) = begun_by_rules().await;
+        ruled.rules.revoke();
+        go_on(&mut review, Duration::from_secs(1)).await;
+        let (_, access_reviews) = reviews(&ruled.count);
+        assert_eq!(access_reviews, 1, "another authorizer permits the watch");
+        for _ in 0..10 {
+            ruled.rules.change();
+            go_on(&mut review, Duration::from_secs(1)).await;
+        }
+        assert_eq!(reviews(&ruled.count), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_by_rules_continues_by_reviews_after_a_fallback() {
+        let (ruled, mut review) = begun_by_rules().await;
+        *ruled.say.lock() = deny;
+        let other = pods("list", None);
+        let denied = ruled.callers.authorize(&review.caller, &other).await;
+        assert!(matches!(denied, Err(CallerRejection::Forbidden { .. })));
+        *ruled.say.lock() = |_, verb| match verb {
+            "list" => ReviewAnswer::Denied("jane"),
+            _ => ReviewAnswer::Allowed("jane"),
+        };
+        assert_eq!(go_on(&mut review, HOUR).await, (HOUR, HOUR));
+        assert!(ruled.rules.rules.fallback().is_some());
+        assert!(reviews(&ruled.count).1 > 100);
     }
 }

@@ -151,6 +151,7 @@ async fn rights(
         grant.push_str(match feature {
             OperatorFeature::MetricsAuth => " --metrics-auth",
             OperatorFeature::ReadApi => " --read-api",
+            OperatorFeature::RbacAuthorization => " --rbac-authorization",
         });
     }
     Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())

@@ -11,6 +11,7 @@ mod grants;
 mod identity;
 mod namespaces;
 pub(crate) mod own_tokens;
+mod rbac;
 pub(crate) mod readers;
 mod rules;
 mod secrets;
