@@ -8,6 +8,7 @@ mod accounting;
 mod alone;
 mod blocked;
 mod consistency_checks;
+mod discovery;
 mod engine;
 mod forecast;
 mod freshness_checks;

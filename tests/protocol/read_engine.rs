@@ -41,6 +41,8 @@ pub(crate) struct ReadSetup {
     pub(crate) consistency: ReadConsistency,
     /// The profiles' staleness limit; `None` for the default of 2 minutes.
     pub(crate) max_staleness: Option<Duration>,
+    /// The kinds that discovery lists; `None` for only pods.
+    pub(crate) served: Option<Arc<ServedResources>>,
     /// Replaces the sink of each informer, which receives the writer of the store.
     pub(crate) sink: Option<fn(StoreWriter) -> Box<dyn DeltaSink>>,
 }
@@ -56,7 +58,7 @@ impl ReadEngine {
     /// Starts an informer of all namespaces, which the profile `home/p` declares, and the further
     /// informers.
     pub(crate) async fn start_with(
-        ReadSetup { more, forwards, consistency, max_staleness, sink }: ReadSetup,
+        ReadSetup { more, forwards, consistency, max_staleness, served, sink }: ReadSetup,
         script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let server = ScriptedServer::start(script).await;
@@ -73,8 +75,8 @@ impl ReadEngine {
             engine.until(&pods.key, |report| report.synced_at.is_some()).await;
         }
         let resource = Resource::new(GroupResource::new("", "pods").unwrap(), "v1").unwrap();
-        let (discovery, snapshots) =
-            watch::channel(Some(Arc::new(ServedResources::with_resource(&resource, "Pod"))));
+        let only_pods = || Arc::new(ServedResources::with_resource(&resource, "Pod"));
+        let (discovery, snapshots) = watch::channel(Some(served.unwrap_or_else(only_pods)));
         let client = operator_client(&server);
         let profile = |(owner, pods): &(&str, InformerSpec)| {
             let profile = profile(owner, pods, consistency);

@@ -337,6 +337,9 @@ fn freshness(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::{super::fixtures::parse, *};
+    use kube::client::Body;
+    use std::{convert::Infallible, future::ready};
+    use tower::service_fn;
 
     #[test]
     fn names_that_change_the_path_are_rejected() {
@@ -366,6 +369,29 @@ mod tests {
             let error = text(url, reason);
             assert!(error.ends_with(": could not read what the cache serves"), "{error}");
         }
+    }
+
+    /// `kubectl get hpa` reads the same version.
+    #[tokio::test]
+    async fn the_first_version_in_discovery_has_the_name() {
+        let scalers = r#"{"resource":"horizontalpodautoscalers","shortNames":["hpa"]}"#;
+        let group = |name: &str, versions: [&str; 2]| {
+            let [first, second] = versions
+                .map(|version| format!(r#"{{"version":"{version}","resources":[{scalers}]}}"#));
+            format!(r#"{{"metadata":{{"name":"{name}"}},"versions":[{first},{second}]}}"#)
+        };
+        let groups = [group("autoscaling", ["v2", "v1"]), group("a.example", ["v1", "v2"])];
+        let items = groups.join(",");
+        let answer = service_fn(move |asked: http::Request<Body>| {
+            let items = if asked.uri().path() == "/apis" { &*items } else { "" };
+            let list = format!(r#"{{"kind":"APIGroupDiscoveryList","items":[{items}]}}"#);
+            ready(Ok::<_, Infallible>(http::Response::new(Body::from(list.into_bytes()))))
+        });
+        let kinds = served(Client::new(answer, "default")).await.unwrap();
+        let found = |typed: &str| find(&kinds, typed).unwrap().resource.to_string();
+        assert_eq!(found("hpa"), "horizontalpodautoscalers.v2.autoscaling");
+        assert_eq!(found("hpa.v1.autoscaling"), "horizontalpodautoscalers.v1.autoscaling");
+        assert_eq!(found("hpa.a.example"), "horizontalpodautoscalers.v1.a.example");
     }
 
     #[tokio::test]
