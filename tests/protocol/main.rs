@@ -13,6 +13,7 @@ mod engine;
 mod forecast;
 mod freshness_checks;
 mod history;
+mod http_requests;
 mod identities;
 mod incomplete;
 mod limits;

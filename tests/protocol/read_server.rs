@@ -3,21 +3,23 @@
 use crate::read_engine::{ReadEngine, operator_client};
 use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
-use http::header::{ACCEPT, AUTHORIZATION};
+use http::header::AUTHORIZATION;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+use kube::config::Kubeconfig;
 use kubewarm_api::model::RequestFault;
 use kubewarm_client::{
-    AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo, ServerVersionCache,
+    ApiServerConnection, AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo,
+    ServerVersionCache,
 };
 use kubewarm_serve::{
     ApplierRegistry, ForwardedReads, WatcherRegistry,
     callers::{CallerGate, ListenerLimits, ReaderLimits, ReviewClient},
     certificate::{ServingCertificate, names},
     metrics::ReadMetrics,
-    server::{ReadApi, bind},
+    server::{ReadApi, RequestForwarder, bind},
 };
 use rustls::{
     ClientConfig, RootCertStore, crypto::aws_lc_rs::default_provider, pki_types::ServerName,
@@ -62,6 +64,24 @@ impl ReviewClient for PermissiveReviews {
 impl ReadApiServer {
     /// Serves the stores of `world` without `--forward`.
     pub(crate) fn start(world: &ReadEngine) -> Self {
+        Self::start_with(world, None)
+    }
+
+    /// Serves the stores of `world` with `--forward` to the scripted API server.
+    pub(crate) fn forwarding(world: &ReadEngine) -> Self {
+        let kubeconfig = Kubeconfig::from_yaml(&format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, \
+             clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}], \
+             users: [{{name: o, user: {{token: of-the-operator}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: o}}}}]}}",
+            world.server.address
+        ));
+        let connection = ApiServerConnection::from_kubeconfig(kubeconfig.unwrap(), None, None);
+        let upstream = connection.unwrap().new_upstream_proxy(Handle::current()).unwrap();
+        Self::start_with(world, Some(RequestForwarder::new(upstream, Box::new(|_, _| ()))))
+    }
+
+    fn start_with(world: &ReadEngine, forward: Option<RequestForwarder>) -> Self {
         let stop = CancellationToken::new();
         let limits = ListenerLimits::for_reads(ReaderLimits::default());
         let (reviews, runtime) = (Arc::new(PermissiveReviews), Handle::current());
@@ -71,7 +91,7 @@ impl ReadApiServer {
             callers: Arc::new(callers.unwrap()),
             version: ServerVersionCache::new(&operator_client(&world.server), Duration::MAX),
             runtime,
-            forward: None,
+            forward,
             metrics: ReadMetrics::register(&prometheus::Registry::new()).unwrap(),
             tag_key: RandomState::new(),
             forwarded_reads: ForwardedReads::default(),
@@ -96,6 +116,12 @@ impl ReadApiServer {
 
     /// Sends a GET request over a connection of its own. Returns the status code and the body.
     pub(crate) async fn get(&self, path: &str, accept: &str) -> (u16, String) {
+        self.get_with(path, &[("accept", accept)]).await
+    }
+
+    /// Sends a GET request with these headers over a connection of its own. Returns the status code
+    /// and the body.
+    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
         let name = ServerName::try_from("kubewarm.ops.svc").unwrap();
         let tcp = TcpStream::connect(self.address).await.unwrap();
         let io = TokioIo::new(self.connector.connect(name, tcp).await.unwrap());
@@ -103,10 +129,11 @@ impl ReadApiServer {
         tokio::spawn(connection);
         let request = hyper::Request::get(path)
             .header("host", "kubewarm.ops.svc")
-            .header(AUTHORIZATION, "Bearer token")
-            .header(ACCEPT, accept)
-            .body(Empty::<Bytes>::new());
-        let response = sender.send_request(request.unwrap()).await.unwrap();
+            .header(AUTHORIZATION, "Bearer token");
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        let response = sender.send_request(request).await.unwrap();
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, String::from_utf8(body.to_vec()).unwrap())

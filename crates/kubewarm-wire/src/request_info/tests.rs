@@ -100,6 +100,29 @@ fn each_request_that_is_not_served_has_the_right_status_code() {
     );
 }
 
+#[test]
+fn only_watches_have_any_timeout() {
+    for path in ["/api/v1/pods", "/api/v1/nodes/n", "/api", "/apis/apps", "/api/v1", "/version"] {
+        assert_eq!(get(path, "timeout=30").unwrap_err().code(), 400, "{path}");
+        assert!(get(path, "timeout=30s").is_ok(), "{path}");
+    }
+    assert!(get("/api/v1/pods", "watch=1&timeout=30").is_ok());
+}
+
+#[test]
+fn any_application_type_selects_json_for_custom_resources_only() {
+    for (path, code) in [
+        ("/apis/example.com/v1/widgets", None),
+        ("/apis/snapshot.storage.k8s.io/v1/namespaces/a/volumesnapshots/s", None),
+        ("/apis/kubewarm.io/v1alpha1/cacheprofiles", None),
+        ("/apis/apps/v1/deployments", Some(406)),
+        ("/api/v1/pods", Some(406)),
+    ] {
+        let parsed = RequestInfo::parse("GET", path, None, Some("application/*"));
+        assert_eq!(parsed.err().map(|failure| failure.code()), code, "{path}");
+    }
+}
+
 /// Checks that a request is parsed, and returns the error that it gets once its objects are found.
 fn format_error(path: &str, query: &str, accept: &str) -> (u16, String) {
     let parsed = RequestInfo::parse("GET", path, Some(query), Some(accept)).unwrap();
