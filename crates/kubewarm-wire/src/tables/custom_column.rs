@@ -93,7 +93,7 @@ mod tests {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let object = json!({"a": {
             "text": "x", "n": 3, "f": 1.5, "half": 2.7, "yes": true, "list": [1, "<", 3], "none": null,
-            "large": 1e21, "when": "2025-12-31T23:59:00Z", "never": "soon",
+            "million": 1e6, "large": 1e21, "when": "2025-12-31T23:59:00Z", "never": "soon",
         }});
         for (kind, field, expected) in [
             ("string", "text", json!("x")),
@@ -102,10 +102,12 @@ mod tests {
             ("string", "yes", json!("true")),
             ("string", "list", json!("[1,\"\\u003c\",3]")),
             ("string", "none", json!("<no value>")),
+            ("string", "million", json!("1e+06")),
             ("string", "large", json!("1e+21")),
             ("string", "missing", json!(null)),
             ("integer", "n", json!(3)),
             ("integer", "half", json!(2)),
+            ("integer", "large", json!(i64::MIN)),
             ("integer", "text", json!(null)),
             ("integer", "none", json!(null)),
             ("number", "n", json!(3.0)),

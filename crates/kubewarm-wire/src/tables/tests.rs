@@ -209,6 +209,30 @@ fn autoscalers_name_two_metrics_and_count_the_others() {
     assert_eq!(text(&[&external], &[]), "<unknown>/3");
 }
 
+/// kubectl prints the digits of a number cell as they are in the row.
+#[test]
+fn rows_have_the_digits_of_the_api_servers_number_cells() {
+    let column = CustomColumn::new(&CustomResourceColumnDefinition {
+        type_: "number".to_owned(),
+        json_path: ".spec.n".to_owned(),
+        ..CustomResourceColumnDefinition::default()
+    });
+    let printer = TablePrinter::custom([column.unwrap()].into());
+    for (written, expected) in [
+        ("1764290000000000000", "1764290000000000000"),
+        ("1.76429e18", "1764290000000000000"),
+        ("1e15", "1000000000000000"),
+        ("12345678901234567890", "12345678901234567000"),
+        ("1e21", "1e+21"),
+        ("0.0000001", "1e-7"),
+        ("3.0", "3"),
+    ] {
+        let object = format!(r#"{{"metadata":{{"name":"a"}},"spec":{{"n":{written}}}}}"#);
+        let row = printer.row("v1", "Gadget", object.as_bytes(), NOW.parse().unwrap());
+        assert_eq!(row.members, format!(r#""cells":["a",{expected}]"#), "{written}");
+    }
+}
+
 #[test]
 fn every_object_has_a_row_and_a_cell_that_cannot_be_computed_is_empty() {
     let column = |name: &str, path: &str| {
