@@ -125,7 +125,8 @@ impl RequestForwarder {
     ///
     /// # Errors
     ///
-    /// - 400 for an invalid path, and 405 for a method that the Kubernetes API does not have
+    /// - 400 for a header that kubewarm cannot read, and 405 for a method that the Kubernetes API
+    ///   does not have
     /// - 401 if the API server does not accept the token
     /// - 403 `CannotForward` if the request has no bearer token
     /// - 413 if the request body is too large
