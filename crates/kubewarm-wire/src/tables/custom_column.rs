@@ -4,6 +4,7 @@ use super::{
     age,
     go_text::{self, GoNumber},
     json_path::JsonPath,
+    row_budget::RowBudget,
 };
 use crate::json::has_unread_part;
 use jiff::Timestamp;
@@ -62,23 +63,31 @@ impl CustomColumn {
     }
 
     /// Whether the column's value can depend on a part of the object that `LenientValue` has
-    /// replaced, so that the cell could be wrong.
-    pub(super) fn has_unread_part(&self, object: &Value) -> bool {
-        let searched = if self.path.has_descent() { Some(object) } else { self.path.first(object) };
+    /// replaced, or the row exceeds `budget`, so that the cell could be wrong.
+    pub(super) fn has_unread_part(&self, object: &Value, budget: &RowBudget) -> bool {
+        if budget.charge_whole_search().is_none() {
+            return true;
+        }
+        let is_everywhere = self.path.has_descent();
+        let searched = if is_everywhere { Some(object) } else { self.path.first(object, budget) };
         searched.is_some_and(has_unread_part)
     }
 
     /// Returns the value of the column for an object. Returns null if the column's `jsonPath` finds
-    /// nothing, or finds a value whose type differs from the column's type.
-    pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
-        let Some(value) = self.path.first(object) else { return Value::Null };
+    /// nothing, or finds a value whose type differs from the column's type. Also returns null if
+    /// the row exceeds `budget`.
+    pub(super) fn cell(&self, object: &Value, now: Timestamp, budget: &RowBudget) -> Value {
+        let Some(value) = self.path.first(object, budget) else { return Value::Null };
         let number = || value.as_number().map(GoNumber::of);
         let typed = match self.type_.as_str() {
             "integer" => number().map(|number| number.as_int().into()),
             "number" => number().map(|number| number.as_float().into()),
             "boolean" => value.as_bool().map(Value::from),
             "date" => value.as_str().map(|time| age::since_date(time, now).into()),
-            _ => Some(go_text::printed(value).into()),
+            _ => {
+                let text = go_text::printed(value);
+                budget.charge_text(text.len()).map(|()| text.into())
+            }
         };
         typed.unwrap_or_default()
     }
@@ -125,7 +134,11 @@ mod tests {
                 ..CustomResourceColumnDefinition::default()
             };
             let column = CustomColumn::new(&written).unwrap();
-            assert_eq!(column.cell(&object, now), expected, "{kind} {field}");
+            assert_eq!(
+                column.cell(&object, now, &RowBudget::default()),
+                expected,
+                "{kind} {field}"
+            );
         }
     }
 }

@@ -13,6 +13,7 @@ mod json_view;
 mod network;
 mod pods;
 mod printers;
+mod row_budget;
 mod selectors;
 mod storage;
 mod workloads;
@@ -22,6 +23,7 @@ pub use self::custom_column::CustomColumn;
 use self::{
     json_view::{JsonView, PrintInput},
     printers::BuiltInPrinter,
+    row_budget::RowBudget,
 };
 use super::{
     json::{JsonCursor, LenientValue},
@@ -147,7 +149,8 @@ impl TablePrinter {
     }
 
     /// Prints the row of an object. Every object has a row. A cell is `null` if it shows a part of
-    /// the object below 100 nested lists and objects. If the parsed object would take more than 16
+    /// the object below 100 nested lists and objects, or if the cells before it have used up the
+    /// row's [`RowBudget`]. If the parsed object would take more than 16
     /// MiB, all cells except the name are `null`.
     ///
     /// # Cost
@@ -184,14 +187,17 @@ impl TablePrinter {
                     fields.insert("apiVersion".to_owned(), api_version.into());
                     fields.insert("kind".to_owned(), kind.into());
                 }
+                let budget = RowBudget::default();
                 let cell = |column: &CustomColumn| {
-                    if is_repaired && column.has_unread_part(&object) {
+                    if is_repaired && column.has_unread_part(&object, &budget) {
                         has_uncomputed_cell = true;
                         return Value::Null;
                     }
-                    column.cell(&object, now)
+                    column.cell(&object, now, &budget)
                 };
-                [name].into_iter().chain(columns.iter().map(cell)).collect()
+                let cells = [name].into_iter().chain(columns.iter().map(cell)).collect();
+                has_uncomputed_cell |= budget.is_exceeded();
+                cells
             }
         };
         let members = format!(r#""cells":{}"#, go_text::json(&cells));

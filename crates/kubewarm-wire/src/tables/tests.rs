@@ -275,3 +275,28 @@ fn every_object_has_a_row_and_a_cell_that_cannot_be_computed_is_empty() {
     assert!(row.members.starts_with(r#""cells":["r","\u003cnone\u003e",3,"#), "{row:?}");
     assert!(!row.has_uncomputed_cell);
 }
+
+#[test]
+fn the_columns_of_a_row_share_a_budget() {
+    let column = |path: &str| {
+        CustomColumn::new(&CustomResourceColumnDefinition {
+            type_: "string".to_owned(),
+            json_path: path.to_owned(),
+            ..CustomResourceColumnDefinition::default()
+        })
+        .unwrap()
+    };
+    let now = NOW.parse().unwrap();
+    let text = "x".repeat(64 << 10);
+    for deep in ["1".to_owned(), "[".repeat(200) + &"]".repeat(200)] {
+        let object =
+            format!(r#"{{"metadata":{{"name":"a"}},"text":"{text}","spec":{{"x":{deep}}}}}"#);
+        for (count, is_complete) in [(9, true), (2_000, false)] {
+            let columns: Vec<_> = (0..count).map(|_| column(".text")).collect();
+            let row = TablePrinter::custom(columns.into()).row("v1", "A", object.as_bytes(), now);
+            assert!(row.members.len() < 2 << 20, "{}", row.members.len());
+            assert!(row.members.starts_with(r#""cells":["a","xx"#), "{:.30}", row.members);
+            assert_eq!(row.has_uncomputed_cell, !is_complete, "{count}");
+        }
+    }
+}

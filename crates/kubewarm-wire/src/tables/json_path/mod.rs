@@ -1,9 +1,12 @@
 //! Parses and evaluates the `jsonPath` of a printer column, in the API server's dialect of
 //! `JSONPath`.
 
+mod operator;
 #[cfg(test)]
 mod tests;
 
+use self::operator::JsonPathOperator;
+use super::row_budget::RowBudget;
 use serde_json::Value;
 
 /// Maximum nesting of paths in filters. The parser and the evaluation recurse for each level.
@@ -46,19 +49,18 @@ struct JsonPathSlice {
     step: Option<i64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum JsonPathOperator {
-    Equal,
-    Different,
-    Less,
-    AtMost,
-    Greater,
-    AtLeast,
-}
-
 /// The values that a path finds. `None` if a step cannot apply to its value, for example an index
-/// applied to a string.
+/// applied to a string, or if the search exceeds its limits.
 type JsonPathValues<'a> = Option<Vec<&'a Value>>;
+
+/// The limits of one search.
+#[derive(Clone, Copy)]
+struct SearchLimits<'b> {
+    /// How deep the path is nested in filters.
+    depth: usize,
+    /// Charged before a step copies or visits values, because a step can multiply their number.
+    budget: &'b RowBudget,
+}
 
 impl JsonPath {
     pub(super) fn parse(text: &str) -> Option<Self> {
@@ -151,17 +153,20 @@ impl JsonPath {
         })
     }
 
-    pub(super) fn first<'a>(&'a self, object: &'a Value) -> Option<&'a Value> {
-        self.find(object, 0)?.into_iter().next()
+    pub(super) fn first<'a>(&'a self, object: &'a Value, budget: &RowBudget) -> Option<&'a Value> {
+        let found = self.find(object, SearchLimits { depth: 0, budget })?.into_iter().next();
+        // A filter that the budget ended counts its last value as not found.
+        found.filter(|_| !budget.is_exceeded())
     }
 
-    fn find<'a>(&'a self, object: &'a Value, depth: usize) -> JsonPathValues<'a> {
-        if depth > MAX_DEPTH {
+    fn find<'a>(&'a self, object: &'a Value, limits: SearchLimits<'_>) -> JsonPathValues<'a> {
+        if limits.depth > MAX_DEPTH {
             return None;
         }
         let mut values = vec![object];
         for step in &self.0 {
-            values = step.take(&values, depth)?;
+            limits.budget.charge_values(values.len())?;
+            values = step.take(&values, limits)?;
             if values.len() > MAX_FOUND {
                 return None;
             }
@@ -171,29 +176,45 @@ impl JsonPath {
 }
 
 impl JsonPathStep {
-    fn take<'a>(&'a self, values: &[&'a Value], depth: usize) -> JsonPathValues<'a> {
+    fn take<'a>(&'a self, values: &[&'a Value], limits: SearchLimits<'_>) -> JsonPathValues<'a> {
         let mut results = Vec::new();
+        let budget = limits.budget;
+        let inner = SearchLimits { depth: limits.depth + 1, budget };
         let set = values.iter().copied().filter(|value| !value.is_null());
         match self {
             Self::Field(name) => results.extend(set.filter_map(|value| value.get(name))),
-            Self::Any => set.for_each(|value| results.extend(within(value))),
-            Self::Descend => set.for_each(|value| descend(value, &mut results, 0)),
+            Self::Any => {
+                for value in set {
+                    let members = within(value);
+                    budget.charge_values(members.len())?;
+                    results.extend(members);
+                }
+            }
+            Self::Descend => {
+                for value in set {
+                    descend(value, &mut results, 0, budget)?;
+                }
+            }
             Self::Slice(slice) => {
                 for value in set {
-                    results.extend(slice.of(value.as_array()?)?);
+                    let chosen = slice.of(value.as_array()?)?;
+                    budget.charge_values(chosen.len())?;
+                    results.extend(chosen);
                 }
             }
             Self::Union(paths) => {
                 for path in paths {
                     for value in values {
-                        results.extend(path.find(value, depth + 1)?);
+                        results.extend(path.find(value, inner)?);
                     }
                 }
             }
             Self::Filter { left, test } => {
                 for value in values {
-                    for item in value.as_array()? {
-                        if passes(item, left, test.as_ref(), depth)? {
+                    let items = value.as_array()?;
+                    budget.charge_values(items.len())?;
+                    for item in items {
+                        if passes(item, left, test.as_ref(), inner)? {
                             results.push(item);
                         }
                     }
@@ -209,50 +230,21 @@ fn passes(
     item: &Value,
     left: &JsonPath,
     test: Option<&(JsonPathOperator, JsonPath)>,
-    depth: usize,
+    limits: SearchLimits<'_>,
 ) -> Option<bool> {
-    let left = left.find(item, depth + 1);
+    let left = left.find(item, limits);
     let Some((compare, right)) = test else {
         return Some(left.is_some_and(|values| !values.is_empty()));
     };
-    match (left?.as_slice(), right.find(item, depth + 1)?.as_slice()) {
+    match (left?.as_slice(), right.find(item, limits)?.as_slice()) {
         ([left], [right]) => compare.holds(left, right),
         ([], [] | [_]) | ([_], []) => Some(false),
         _ => None,
     }
 }
 
-impl JsonPathOperator {
-    /// Compares the values of a filter. Returns `None` if their types differ, so that the operator
-    /// cannot compare them.
-    fn holds(self, left: &Value, right: &Value) -> Option<bool> {
-        let order = match (left, right) {
-            (Value::String(left), Value::String(right)) => left.partial_cmp(right),
-            (Value::Bool(left), Value::Bool(right)) => match self {
-                Self::Equal | Self::Different => left.partial_cmp(right),
-                Self::Less | Self::AtMost | Self::Greater | Self::AtLeast => None,
-            },
-            (Value::Number(left), Value::Number(right)) => match (left.as_i64(), right.as_i64()) {
-                (Some(left), Some(right)) => left.partial_cmp(&right),
-                (None, None) => left.as_f64().partial_cmp(&right.as_f64()),
-                _ => None,
-            },
-            _ => None,
-        };
-        let order = order?;
-        Some(match self {
-            Self::Equal => order.is_eq(),
-            Self::Different => order.is_ne(),
-            Self::Less => order.is_lt(),
-            Self::AtMost => order.is_le(),
-            Self::Greater => order.is_gt(),
-            Self::AtLeast => order.is_ge(),
-        })
-    }
-}
-
 impl JsonPathSlice {
-    fn of(self, items: &[Value]) -> Option<impl Iterator<Item = &Value>> {
+    fn of(self, items: &[Value]) -> Option<impl ExactSizeIterator<Item = &Value>> {
         let len = i64::try_from(items.len()).ok()?;
         let from = self.from.unwrap_or(0);
         let from = if from < 0 { from + len } else { from };
@@ -284,15 +276,23 @@ fn within(value: &Value) -> Vec<&Value> {
 }
 
 /// Adds `value` and all values inside it to `results`, except scalars and empty objects and lists.
-fn descend<'a>(value: &'a Value, results: &mut Vec<&'a Value>, depth: usize) {
-    let inner = within(value);
-    if inner.is_empty() || depth > MAX_DESCENT || results.len() > MAX_FOUND {
-        return;
+/// Returns `None` if the search exceeds `budget`.
+fn descend<'a>(
+    value: &'a Value,
+    results: &mut Vec<&'a Value>,
+    depth: usize,
+    budget: &RowBudget,
+) -> Option<()> {
+    let members = within(value);
+    if members.is_empty() || depth > MAX_DESCENT || results.len() > MAX_FOUND {
+        return Some(());
     }
+    budget.charge_values(members.len())?;
     results.push(value);
-    for value in inner {
-        descend(value, results, depth + 1);
+    for value in members {
+        descend(value, results, depth + 1, budget)?;
     }
+    Some(())
 }
 
 fn ends_name(c: char) -> bool {

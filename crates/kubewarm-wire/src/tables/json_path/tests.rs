@@ -44,7 +44,8 @@ fn paths_find_the_values_that_the_api_server_finds() {
         (".status.conditions[?(@.type>1)].type", None),
         (".", None),
     ] {
-        let value = JsonPath::parse(path).and_then(|path| path.first(&object).cloned());
+        let budget = RowBudget::default();
+        let value = JsonPath::parse(path).and_then(|path| path.first(&object, &budget).cloned());
         assert_eq!(value, expected, "{path}");
     }
     for path in [".a[", ".a[x]", ".a[?(@.b", ".a[?(@.b=~'x')]", ".a}", "....", ".a[]", "['"] {
@@ -54,13 +55,39 @@ fn paths_find_the_values_that_the_api_server_finds() {
     assert!(!JsonPath::parse(".spec.metadata").unwrap().is_of_metadata());
 }
 
+#[test]
+fn a_path_that_multiplies_values_stops_at_the_budget() {
+    let list = json!({ "a": vec![vec![vec![1]; 30]; 100] });
+    let same = |name: &str, count| vec![format!("'{name}'"); count].join(",");
+    for (path, is_exceeded) in [
+        (format!("[{}][*]", same("a", 9)), false),
+        (format!("[{}][*]", same("a", 4_000)), true),
+        (format!("[{}].*", same("a", 4_000)), true),
+        (format!("[{}][?(@..x=='y')]", same("a", 4_000)), true),
+        (format!("[{}][?(@)]", same("a", 4_000)), true),
+        (
+            format!(
+                "[{}][{}][{}]",
+                same("a", 40),
+                vec!["0"; 40].join(","),
+                vec!["0"; 40].join(",")
+            ),
+            true,
+        ),
+    ] {
+        let budget = RowBudget::default();
+        let found = JsonPath::parse(&path).unwrap().first(&list, &budget).is_some();
+        assert_eq!((found, budget.is_exceeded()), (!is_exceeded, is_exceeded), "{path:.30}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_path_causes_a_panic(any in ".{0,40}", likely in r#"[.\[\]?()@*:,'"\\ab01=<é ]{0,40}"#) {
         let object = json!({"a": [{"b": 1, "a": ["b"]}], "b": {"a": {"a": null}}});
         for path in [any, likely] {
             if let Some(path) = JsonPath::parse(&path) {
-                let _ = path.first(&object);
+                let _ = path.first(&object, &RowBudget::default());
             }
         }
     }
