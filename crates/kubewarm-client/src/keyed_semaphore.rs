@@ -105,11 +105,24 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// [`KeyedAcquireError`], which names the limit (of the key, of its group or of the semaphore)
     /// that is reached.
     pub fn acquire_now(&self, key: &K) -> Result<KeyedPermit, KeyedAcquireError> {
-        let of_key = self.keys.get(key).try_acquire_owned().map_err(|_| KeyedAcquireError::Key)?;
-        let of_group = self.group_of(key).map(Semaphore::try_acquire_owned).transpose();
-        let of_group = of_group.map_err(|_| KeyedAcquireError::Group)?;
-        let of_all =
-            Arc::clone(&self.all).try_acquire_owned().map_err(|_| KeyedAcquireError::All)?;
+        self.acquire_many_now(key, 1)
+    }
+
+    /// Returns `count` permits for `key` without waiting, or the maximum number of permits of one
+    /// key if `count` is larger.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_now`](Self::acquire_now).
+    pub fn acquire_many_now(&self, key: &K, count: u32) -> Result<KeyedPermit, KeyedAcquireError> {
+        // Without any permits, this call must fail too.
+        let count = count.min(u32::try_from(self.keys.size).unwrap_or(u32::MAX)).max(1);
+        let of_key = self.keys.get(key).try_acquire_many_owned(count);
+        let of_key = of_key.map_err(|_| KeyedAcquireError::Key)?;
+        let of_group = self.group_of(key).map(|group| group.try_acquire_many_owned(count));
+        let of_group = of_group.transpose().map_err(|_| KeyedAcquireError::Group)?;
+        let of_all = Arc::clone(&self.all).try_acquire_many_owned(count);
+        let of_all = of_all.map_err(|_| KeyedAcquireError::All)?;
         Ok(KeyedPermit { _key: of_key, _group: of_group, _all: of_all })
     }
 
@@ -209,8 +222,17 @@ mod tests {
         drop(a);
         assert_eq!(hold("c").len(), 4);
         drop(b);
-        let _held = hold("d");
+        let d = hold("d");
         assert_eq!(permits.keys.semaphores.lock().len(), 1, "keys without permits have an entry");
+        drop(d);
+        let _three = permits.acquire_many_now(&"e", 3).unwrap();
+        assert_eq!(permits.acquire_many_now(&"e", 2).err(), Some(KeyedAcquireError::Key));
+        assert_eq!(permits.acquire_many_now(&"f", 4).err(), Some(KeyedAcquireError::All));
+        assert_eq!(hold("f").len(), 3);
+        let most = KeyedSemaphore::new(6, 4);
+        let _four = most.acquire_many_now(&"a", 9).unwrap();
+        assert_eq!((most.usage().in_use, most.usage().most_of_one), (4, 4));
+        assert!(KeyedSemaphore::new(0, 0).acquire_many_now(&"a", 9).is_err());
     }
 
     #[test]

@@ -136,8 +136,20 @@ pub enum CallerRejection {
 pub enum RequestKind {
     /// A get, a list or another request that ends with its response.
     Read,
-    /// A watch.
-    Watch,
+    /// A watch. The number is how many watches it counts as: [`RequestKind::watch`].
+    Watch(u32),
+}
+
+/// kubewarm keeps the selectors of an open watch, about ten bytes of memory for each byte of the
+/// request's query. So each further number of these bytes counts as a further watch.
+const QUERY_BYTES_PER_WATCH: usize = 2 << 10;
+
+impl RequestKind {
+    /// The kind of a watch. `query` is the request's query, still percent-encoded.
+    pub fn watch(query: Option<&str>) -> Self {
+        let further = query.map_or(0, str::len) / QUERY_BYTES_PER_WATCH;
+        Self::Watch(u32::try_from(further).unwrap_or(u32::MAX).saturating_add(1))
+    }
 }
 
 /// A request that a [`CallerGate`] has authenticated and authorized.
@@ -297,7 +309,7 @@ impl CallerGate {
         // access review: a rejected watch must cost the API server no access review.
         let watch = match kind {
             RequestKind::Read => None,
-            RequestKind::Watch => Some(self.acquire_watch(&caller)?),
+            RequestKind::Watch(count) => Some(self.acquire_watch(&caller, count)?),
         };
         let permit = self.requests.acquire(caller.limit_key).await?;
         let authorized_at = self.authorizer.authorize(&caller, access, by).await?;
@@ -433,15 +445,20 @@ impl CallerGate {
         UserPermits { permits: self.unwritten.clone(), user }
     }
 
-    /// Counts a watch against the limits on watches until the returned permit is dropped.
+    /// Counts a watch as `count` watches against the limits on watches until the returned permit is
+    /// dropped.
     ///
     /// # Errors
     ///
     /// [`CallerRejection::Limited`] or [`CallerRejection::AgentsLimited`] if all users together,
     /// this user, or all pods of the user's agents' ServiceAccount have too many watches.
-    fn acquire_watch(&self, caller: &AuthenticatedCaller) -> Result<KeyedPermit, CallerRejection> {
+    fn acquire_watch(
+        &self,
+        caller: &AuthenticatedCaller,
+        count: u32,
+    ) -> Result<KeyedPermit, CallerRejection> {
         let limit_key = caller.limit_key;
-        self.watches.acquire_now(&limit_key).map_err(|exhausted| {
+        self.watches.acquire_many_now(&limit_key, count).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, limit_key, ReadLimit::Watches, ReadLimit::UserWatches)
         })
     }

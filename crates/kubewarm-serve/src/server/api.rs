@@ -208,7 +208,7 @@ impl ReadApi {
                 (review::path("get", &document.path()), RequestKind::Read)
             }
             RequestTarget::Objects(objects) if objects.watch.is_some() => {
-                (reviewed(objects), RequestKind::Watch)
+                (reviewed(objects), RequestKind::watch(request.head.uri.query()))
             }
             RequestTarget::Objects(objects) => (reviewed(objects), RequestKind::Read),
         };

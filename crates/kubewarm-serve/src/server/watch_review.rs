@@ -308,7 +308,7 @@ mod tests {
     async fn begun(callers: &Arc<CallerGate>, life: Option<Duration>) -> WatchReview {
         let (credentials, access) = (credentials(life), pods("watch", Some("web")));
         let admitted =
-            callers.admit(&credentials, &access, PEER, RequestKind::Watch).await.unwrap();
+            callers.admit(&credentials, &access, PEER, RequestKind::Watch(1)).await.unwrap();
         let (callers, accesses) = (Arc::clone(callers), [access].into());
         let reviewed = ReviewedWatch { callers, credentials, peer: PEER, accesses };
         WatchReview::new(reviewed, admitted.caller.clone(), admitted.authorized_at)

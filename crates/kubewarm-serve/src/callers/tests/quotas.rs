@@ -238,7 +238,7 @@ async fn one_user_has_at_most_its_quota_of_watches_and_keeps_its_request_quota()
     let (callers, count) = reading(FakeReviews::new(say));
     let watch = action("watch", None);
     let admit = async |token| {
-        callers.admit(&credentials(token, &[]), &watch, PEER, RequestKind::Watch).await
+        callers.admit(&credentials(token, &[]), &watch, PEER, RequestKind::Watch(1)).await
     };
     let mut watches = Vec::new();
     for n in 0..1_024 {
@@ -275,7 +275,7 @@ async fn each_pod_of_agents_is_a_user_and_all_together_leave_a_users_part_to_oth
         let mut open = Vec::new();
         loop {
             let token = credentials(token, &[]);
-            match callers.admit(&token, &watch, PEER, RequestKind::Watch).await {
+            match callers.admit(&token, &watch, PEER, RequestKind::Watch(1)).await {
                 Ok(admitted) => open.push(admitted.watch),
                 Err(rejection) => return (open, rejection),
             }
@@ -299,4 +299,24 @@ async fn each_pod_of_agents_is_a_user_and_all_together_leave_a_users_part_to_oth
     open[0].pop();
     assert_eq!(fill("pod-4").await.0.len(), 1);
     assert_eq!(callers.agents(0).map(ToString::to_string).as_deref(), Some("shop/agent"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_with_a_long_query_counts_as_several_watches() {
+    let (callers, _) = reading(FakeReviews::new(|_, _| ReviewAnswer::Allowed("jane")));
+    let (good, watch) = (credentials("good", &[]), action("watch", None));
+    for (query, expected) in [(2_047, 1_024), (2_048, 512), (26 << 10, 73)] {
+        let query = "x".repeat(query);
+        let mut watches = Vec::new();
+        let refused = loop {
+            let kind = RequestKind::watch(Some(&query));
+            match callers.admit(&good, &watch, PEER, kind).await {
+                Ok(admitted) => watches.push(admitted.watch),
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(refused, CallerRejection::Limited(ReadLimit::UserWatches));
+        assert_eq!(watches.len(), expected, "{}", query.len());
+    }
+    assert_eq!(RequestKind::watch(None), RequestKind::Watch(1));
 }

@@ -96,7 +96,7 @@ async fn open_watches_and_further_accesses_share_reviews_too() {
     let (callers, _, count) = sharing(jane);
     for token in ["first", "second"] {
         let (token, watch) = (credentials(token, &[]), action("watch", None));
-        let admitted = callers.admit(&token, &watch, PEER, RequestKind::Watch).await.unwrap();
+        let admitted = callers.admit(&token, &watch, PEER, RequestKind::Watch(1)).await.unwrap();
         let caller = callers.authenticate_again(&token, PEER, &admitted.caller).await.unwrap();
         for name in [None, Some("web"), Some("db")] {
             assert!(callers.authorize(&caller, &action("watch", name)).await.is_ok());
