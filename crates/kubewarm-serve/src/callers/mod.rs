@@ -183,6 +183,7 @@ pub struct CallerGate {
     large: KeyedSemaphore<LimitKey>,
     unwritten: KeyedSemaphore<LimitKey>,
     retry_pace: RetryPace,
+    own_retry_pace: RetryPace,
     observer: DecisionObserver,
 }
 
@@ -254,6 +255,7 @@ impl CallerGate {
             large: by_user(limits.large_responses, quarter(limits.large_responses)),
             unwritten: by_quota(readers.unwritten_bytes / UNWRITTEN_UNIT),
             retry_pace: RetryPace::new(Instant::now()),
+            own_retry_pace: RetryPace::new(Instant::now()),
             observer,
         })
     }
@@ -473,6 +475,13 @@ impl CallerGate {
     /// rejected many requests recently.
     pub fn record_refusal(&self) -> u64 {
         self.retry_pace.record_refusal(Instant::now())
+    }
+
+    /// As [`Self::record_refusal`], for a request above a limit of its own user or client address.
+    /// Any client can cause such refusals, so they do not delay the retries of other clients'
+    /// requests that kubewarm refuses for another reason.
+    pub fn record_own_refusal(&self) -> u64 {
+        self.own_retry_pace.record_refusal(Instant::now())
     }
 
     /// The usage of each limit, except the limits on all connections and on client addresses.

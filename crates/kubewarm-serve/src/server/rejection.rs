@@ -26,7 +26,7 @@ pub(super) fn refusal(refused: CallerRejection, callers: &CallerGate) -> StatusE
         // `record_refusal`, which would delay the retries of other clients.
         CallerRejection::Limited(ReadLimit::FailedTokens) => StatusError::user_limit(1),
         CallerRejection::Limited(limit) if limit.is_callers_own() => {
-            StatusError::user_limit(callers.record_refusal())
+            StatusError::user_limit(callers.record_own_refusal())
         }
         CallerRejection::AgentsLimited { account, .. } => {
             let account = callers.agents(account).map(ToString::to_string).unwrap_or_default();
@@ -48,5 +48,28 @@ pub(super) fn no_credentials(problem: CredentialsError) -> StatusError {
         | CredentialsError::NoBearer
         | CredentialsError::Empty
         | CredentialsError::TooLong => StatusError::unauthorized(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::callers::fixtures::{ReviewAnswer, changing};
+    use kubewarm_api::model::{FaultReason, RequestFault};
+
+    #[tokio::test]
+    async fn a_client_above_its_own_limits_does_not_delay_the_retries_of_others() {
+        let (callers, _) = changing(|_, _| ReviewAnswer::Unknown);
+        let retry = |refused| refusal(refused, &callers).retry_after();
+        let own = |limit| retry(CallerRejection::Limited(limit));
+        let most = (0..5_000).filter_map(|_| own(ReadLimit::UserReviews)).max();
+        assert!(most > Some(10), "{most:?}");
+        assert!((0..50).all(|_| own(ReadLimit::FailedTokens) == Some(1)));
+        for other in [
+            CallerRejection::Limited(ReadLimit::Reviews),
+            CallerRejection::Undecided(RequestFault::new(FaultReason::TimedOut, "slow")),
+        ] {
+            assert!((0..20).all(|_| retry(other.clone()) == Some(1)), "{other:?}");
+        }
     }
 }
