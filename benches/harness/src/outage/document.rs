@@ -21,12 +21,14 @@ pub(crate) struct OutageFindings {
     pub(crate) origin: Origin,
     /// The numbers of agents.
     pub(crate) agents: Vec<u32>,
+    /// The values of `--authorization`, which are also their names in samples.
+    pub(crate) authorizations: Vec<String>,
     pub(crate) nodes: u32,
     pub(crate) samples: Samples,
 }
 
-/// The servers: their names in samples and in tables.
-const SIDES: [(&str, &str); 2] = [("api", "API server itself"), ("kubewarm", "through kubewarm")];
+/// The name of the API server in samples.
+pub(crate) const API_SERVER: &str = "api";
 
 /// The figures of each scene: their names in samples and in tables.
 const FIGURES: [(&str, &str); 16] = [
@@ -103,7 +105,7 @@ impl OutageFindings {
         }
         writeln!(out, "\n|---|---|{}", "---|".repeat(FIGURES.len()))?;
         for (scene, title) in scenes() {
-            for (side, server) in SIDES {
+            for (side, server) in self.servers() {
                 let prefix = format!("{agents}.{side}.{scene}");
                 let values =
                     FIGURES.map(|(figure, _)| self.samples.values(&format!("{prefix}.{figure}")));
@@ -121,7 +123,15 @@ impl OutageFindings {
         Ok(())
     }
 
+    /// The servers: their names in samples and in tables.
+    fn servers(&self) -> Vec<(&str, String)> {
+        let kubewarm = |mode: &String| format!("kubewarm, `{mode}`");
+        let kubewarm = self.authorizations.iter().map(|mode| (mode.as_str(), kubewarm(mode)));
+        std::iter::once((API_SERVER, "API server itself".to_owned())).chain(kubewarm).collect()
+    }
+
     fn chart(&self) -> String {
+        let last = self.authorizations.last().map_or("", String::as_str);
         let scenes = [("rollout", "rollout"), ("rest", "a minute at rest"), ("restart", "restart")];
         let figures = [
             ("apiserver_cpu_seconds", "CPU of the API server, s"),
@@ -137,7 +147,7 @@ impl OutageFindings {
                         let name = format!("{agents}.{side}.{scene}.{figure}");
                         self.samples.median(&name).unwrap_or_default()
                     };
-                    (format!("{agents} agents"), SIDES.map(|(side, _)| value(side)))
+                    (format!("{agents} agents"), [API_SERVER, last].map(value))
                 })
                 .collect(),
         };
@@ -145,7 +155,8 @@ impl OutageFindings {
             .into_iter()
             .flat_map(|figure| scenes.map(|scene| panel(figure, scene)))
             .collect();
-        draw(SIDES.map(|(_, server)| server), &panels)
+        let kubewarm = format!("through kubewarm with --authorization={last}");
+        draw(["API server itself", &kubewarm], &panels)
     }
 }
 
@@ -182,7 +193,8 @@ fn write_notes(out: &mut String) -> fmt::Result {
 
 `make outage OUTAGE_ARGS='--agents 300,1000,2000 --rounds 5'` measures and writes this page and its chart. A real
 kube-apiserver, etcd, kubewarm and all agents share the machine. A cell is the median of the rounds, and in parentheses
-the smallest and the largest value. In each round, the agents first read from the API server, then from kubewarm.
+the smallest and the largest value. In each round, the agents first read from the API server, then from kubewarm with each value of
+`--authorization`.
 
 - *Agents* are client-go's reflectors of the node's pods, all services and all namespaces, with client-go's default QPS
   and retries, in protobuf. Each agent has its own connection, client address, and token. The token is bound to the
@@ -239,9 +251,9 @@ mod tests {
         for (name, values) in [
             ("300.api.rollout.seconds", &[6.1, 5.9, 6.44][..]),
             ("300.api.rollout.apiserver_cpu_seconds", &[8.0, 8.0, 8.0]),
-            ("300.kubewarm.rollout.seconds", &[300.0, 300.0, 300.0]),
-            ("300.kubewarm.rollout.out_of_step", &[115.0, 115.0, 115.0]),
-            ("300.kubewarm.rollout.lists", &[0.0, 0.0, 0.0]),
+            ("300.rbac.rollout.seconds", &[300.0, 300.0, 300.0]),
+            ("300.rbac.rollout.out_of_step", &[115.0, 115.0, 115.0]),
+            ("300.rbac.rollout.lists", &[0.0, 0.0, 0.0]),
         ] {
             for value in values {
                 samples.push(name, *value);
@@ -255,7 +267,8 @@ mod tests {
             pods: 20_000,
             rounds: 3,
         };
-        OutageFindings { origin, agents: vec![300], nodes: 2_000, samples }
+        let authorizations = vec!["reviews".to_owned(), "rbac".to_owned()];
+        OutageFindings { origin, agents: vec![300], authorizations, nodes: 2_000, samples }
     }
 
     #[test]
@@ -271,7 +284,7 @@ mod tests {
     fn agents_that_never_came_into_step_are_counted() {
         let mut text = String::new();
         findings().write_table(&mut text, 300).unwrap();
-        let row = "| rollout | through kubewarm | **115 are not** | – |";
+        let row = "| rollout | kubewarm, `rbac` | **115 are not** | – |";
         assert!(text.contains(row), "{text}");
     }
 

@@ -11,7 +11,7 @@ mod stage;
 
 use self::{
     agents::{AgentLists, AgentServers, AgentsProcess},
-    document::OutageFindings,
+    document::{API_SERVER, OutageFindings},
     population::{PODS, Population},
     replica::ReplicaFlags,
     stage::{Disturbance, RATES, SceneSamples, Stage},
@@ -49,6 +49,14 @@ pub struct OutagePlan {
     /// Numbers of agents, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [300, 1_000, 2_000])]
     agents: Vec<u32>,
+    /// The values of kubewarm's flag `--authorization`, separated by commas. The chart shows the
+    /// last one.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_values = ["reviews", "shared-reviews", "rbac"]
+    )]
+    authorization: Vec<String>,
     /// Rounds that medians are taken of.
     #[arg(long, default_value_t = 5)]
     rounds: u32,
@@ -65,7 +73,7 @@ impl OutagePlan {
     }
 }
 
-/// Measures all numbers of agents at both servers, in interleaved rounds, and writes the document
+/// Measures all numbers of agents at the API server and at kubewarm, in interleaved rounds, and writes the document
 /// after each round.
 ///
 /// # Errors
@@ -74,7 +82,8 @@ impl OutagePlan {
 ///
 /// # Cost
 ///
-/// About 12 minutes a round for each number of agents, on two cores.
+/// For each round and number of agents, on two cores: about 4 minutes at the API server, and 6 for
+/// each value of `--authorization`.
 pub async fn run(plan: &OutagePlan, programs: &Programs) -> Result<()> {
     let most = plan.agents.iter().copied().max().context("no number of agents")?;
     ensure!(most <= MOST_AGENTS, "at most {MOST_AGENTS} agents can have an address");
@@ -90,13 +99,14 @@ pub async fn run(plan: &OutagePlan, programs: &Programs) -> Result<()> {
     let mut findings = OutageFindings {
         origin: Origin::of_this_run(PODS.count, 0),
         agents: plan.agents.clone(),
+        authorizations: plan.authorization.clone(),
         nodes: outage.population.nodes(),
         samples: Samples::default(),
     };
     for round in 1..=plan.rounds {
         for &count in &plan.agents {
             let started = Instant::now();
-            let measured = outage.round(count, &mut findings.samples).await;
+            let measured = outage.round(count, &plan.authorization, &mut findings.samples).await;
             findings.save(programs)?;
             measured.with_context(|| format!("with {count} agents in round {round}"))?;
             tracing::info!(round, count, seconds = started.elapsed().as_secs(), "measured");
@@ -142,7 +152,8 @@ impl<'a> OutageCluster<'a> {
         let file = logs.join("outage-profile.json");
         fs::write(&file, profile.to_string())?;
         let file = file.to_str().context("the path of the logs is not UTF-8")?;
-        for arguments in [&["--operator", "--read-api"], &["--filename", file]] {
+        let operator: &[&str] = &["--operator", "--read-api", "--rbac-authorization"];
+        for arguments in [operator, &["--filename", file]] {
             cluster.apply(&permissions(&programs.kubewarm, arguments).await?)?;
         }
         let body = serde_json::to_vec(&profile)?;
@@ -159,15 +170,26 @@ impl<'a> OutageCluster<'a> {
         Ok(Self { cluster, programs, certificate, population, kubeconfig, identities })
     }
 
-    async fn round(&self, count: u32, samples: &mut Samples) -> Result<()> {
-        let flags = ReplicaFlags {
+    async fn round(
+        &self,
+        count: u32,
+        authorizations: &[String],
+        samples: &mut Samples,
+    ) -> Result<()> {
+        let flags = |authorization| ReplicaFlags {
             programs: self.programs,
             kubeconfig: &self.kubeconfig,
             certificate: self.certificate,
+            authorization,
             agents: count,
         };
-        self.direct(&flags, samples).await.context("at the API server")?;
-        self.through_kubewarm(&flags, samples).await.context("through kubewarm")
+        self.direct(&flags(""), samples).await.context("at the API server")?;
+        for authorization in authorizations {
+            self.through_kubewarm(&flags(authorization), samples).await.with_context(|| {
+                format!("through kubewarm with --authorization={authorization}")
+            })?;
+        }
+        Ok(())
     }
 
     async fn direct(&self, flags: &ReplicaFlags<'_>, samples: &mut Samples) -> Result<()> {
@@ -211,12 +233,12 @@ impl<'a> OutageCluster<'a> {
         self.cluster.restart_apiserver()?;
         let (address, authority) = self.cluster.apiserver()?;
         let mut servers = AgentServers { addresses: vec![address], authority };
-        let (mut started, mut side) = (Vec::new(), "api");
+        let (mut started, mut side) = (Vec::new(), API_SERVER);
         if replicas > 0 {
             for number in 0..replicas {
                 started.push(flags.start(&format!("replica-{number}")).await?);
             }
-            side = "kubewarm";
+            side = flags.authorization;
             servers = AgentServers {
                 addresses: started.iter().map(|replica| replica.address).collect(),
                 authority: self.certificate.authority().to_owned(),

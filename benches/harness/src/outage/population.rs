@@ -19,9 +19,9 @@ const NODES: u32 = 2_000;
 pub(crate) const SERVICES: u32 = 200;
 pub(crate) const NAMESPACES: u32 = 50;
 /// The namespace of the agents.
-const AGENTS: &str = "agents";
+pub(crate) const AGENTS: &str = "agents";
 /// The ServiceAccount of all agents.
-const ACCOUNT: &str = "agent";
+pub(crate) const ACCOUNT: &str = "agent";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A cluster with an agent on each of its first nodes.

@@ -1,5 +1,6 @@
 //! A replica of kubewarm with the permissions of its chart.
 
+use super::population::{ACCOUNT, AGENTS};
 use crate::{
     operator::OperatorProcess,
     programs::Programs,
@@ -22,6 +23,8 @@ pub(crate) struct ReplicaFlags<'a> {
     /// The credentials of kubewarm's own ServiceAccount.
     pub(crate) kubeconfig: &'a Path,
     pub(crate) certificate: &'a ReadApiCertificate,
+    /// The value of `--authorization`. Empty if no replica starts.
+    pub(crate) authorization: &'a str,
     /// The agents that one replica must be able to serve alone.
     pub(crate) agents: u32,
 }
@@ -47,6 +50,7 @@ impl ReplicaFlags<'_> {
         name: &str,
     ) -> Result<MeasuredReplica> {
         let mut flags = self.certificate.flags(address).to_vec();
+        flags.push(format!("--authorization={}", self.authorization));
         flags.extend(raised_limits(self.agents));
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
         let mut operator =
@@ -60,12 +64,12 @@ impl ReplicaFlags<'_> {
 /// client address of its own.
 pub(crate) fn raised_limits(agents: u32) -> [String; 4] {
     // An agent has three watches on one connection. After a restart, the old ones can still count.
-    let room = agents.saturating_mul(4).max(4_096);
+    // All agents together can use three quarters.
+    let room = agents.saturating_mul(8).max(4_096);
     [
         format!("--max-connections={room}"),
         format!("--max-watches={room}"),
         format!("--max-requests-inflight={room}"),
-        // All agents have one ServiceAccount.
-        "--user-quota=100".to_owned(),
+        format!("--agents={AGENTS}/{ACCOUNT}"),
     ]
 }
