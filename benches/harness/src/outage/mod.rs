@@ -73,8 +73,8 @@ impl OutagePlan {
     }
 }
 
-/// Measures all numbers of agents at the API server and at kubewarm, in interleaved rounds, and writes the document
-/// after each round.
+/// Measures all numbers of agents at the API server and at kubewarm, in interleaved rounds, and
+/// writes the document after each round.
 ///
 /// # Errors
 ///

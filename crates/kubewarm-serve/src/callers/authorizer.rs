@@ -55,8 +55,8 @@ pub(super) struct AccessReviewer {
 }
 
 impl AccessReviewer {
-    /// Sends an access review for a caller, whose credentials are in `presented` if the review needs
-    /// them. The review counts against the limits of `limit_key` from this call on.
+    /// Sends an access review for a caller, whose credentials are in `presented` if the review
+    /// needs them. The review counts against the limits of `limit_key` from this call on.
     pub(super) fn send(
         &self,
         limit_key: LimitKey,

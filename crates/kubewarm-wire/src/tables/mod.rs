@@ -150,8 +150,8 @@ impl TablePrinter {
 
     /// Prints the row of an object. Every object has a row. A cell is `null` if it shows a part of
     /// the object below 100 nested lists and objects, or if the cells before it have used up the
-    /// row's [`RowBudget`]. If the parsed object would take more than 16
-    /// MiB, all cells except the name are `null`.
+    /// row's budget: 1 MiB of text, or 65,536 values. If the parsed object would take more than
+    /// 16 MiB, all cells except the name are `null`.
     ///
     /// # Cost
     ///
