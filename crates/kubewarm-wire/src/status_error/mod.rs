@@ -222,6 +222,14 @@ impl StatusError {
         Self::new(410, "Expired", "the objects were listed again; list them and watch from there")
     }
 
+    /// 410: no profile declares the watched objects any more, or the informer was replaced after a
+    /// change of its profile. The client must list its objects again, and then gets the reason.
+    pub fn watch_undeclared() -> Self {
+        let message =
+            "a CacheProfile of these objects was deleted or changed; list the objects again";
+        Self::new(410, "Expired", message)
+    }
+
     /// 421: for the reason `why`, no informer serves the requested objects. A 404 or an empty list
     /// would be wrong, because it means that the objects do not exist.
     pub fn not_cached(resource: &GroupResource, name: &str, why: &str) -> Self {

@@ -196,7 +196,12 @@ impl WatchCursor {
     /// error event, the client would resume from its resource version, which might never come again
     /// after an etcd restore.
     pub(super) fn expire(&self, reason: ClientWatchEnd) -> WatchStep {
-        WatchStep::End(reason, Some(error(&StatusError::watch_lost(), self.media_type)))
+        let failure = if reason == ClientWatchEnd::InformerGone {
+            StatusError::watch_undeclared()
+        } else {
+            StatusError::watch_lost()
+        };
+        WatchStep::End(reason, Some(error(&failure, self.media_type)))
     }
 
     /// Appends to `piece`, the lines to send next, the events that `change` causes in this watch.
@@ -345,6 +350,26 @@ mod tests {
         assert!(
             matches!(cursor.next(&shared), WatchStep::Quiet(Some(at)) if at == ResourceVersion::from(5))
         );
+    }
+
+    #[tokio::test]
+    async fn the_last_event_of_an_expired_watch_says_why() {
+        for (is_closed, why) in [(true, "CacheProfile"), (false, "listed again")] {
+            let (catalog, key, mut writer) = store(1);
+            let follower = catalog.reader(&key).unwrap().follow_from_now();
+            let (request, _) = parse_request("/api/v1/pods", "watch=1");
+            let mut cursor = cursor(&request, ObjectQuery::default(), follower, None);
+            if is_closed {
+                catalog.close(&key);
+            } else {
+                writer.apply(Delta::Purge);
+            }
+            let WatchStep::End(_, Some(last)) = cursor.next(&ChangeCache::default()) else {
+                panic!("no event");
+            };
+            let line = String::from_utf8_lossy(&last.lines).into_owned();
+            assert!(line.contains("\"code\":410") && line.contains(why), "{line}");
+        }
     }
 
     #[tokio::test]
