@@ -35,6 +35,19 @@ use tower::BoxError;
 /// could bypass kubewarm's checks.
 const PROTOCOLS: [&str; 2] = ["websocket", "spdy/3.1"];
 
+/// The maximum number of bytes of the heads of a connection's GETs that wait for the end of their
+/// body: those of 100 usual requests. kubewarm waits before it authenticates the client, and HTTP/2
+/// permits a client to end 100 requests of 32 KiB each only after seconds.
+const MAX_WAITING_HEADS: usize = 256 << 10;
+/// What one header takes in addition to its name and its value, as in HTTP/2.
+const HEADER_BYTES: usize = 32;
+
+/// The head of a request that waits for the end of its body.
+struct WaitingHead<'c> {
+    connection: &'c ConnectionState,
+    bytes: usize,
+}
+
 pub(super) struct IncomingRequest {
     pub(super) head: Parts,
     pub(super) body: Incoming,
@@ -88,7 +101,7 @@ impl IncomingRequest {
     /// # Errors
     ///
     /// - 400 for a `Transfer-Encoding` header other than `chunked`
-    /// - 413 for a GET or HEAD with a body
+    /// - 413 for a GET or HEAD with a body, or while too many of them wait for the end of theirs
     pub(super) async fn receive(
         mut request: http::Request<Incoming>,
         connection: Rc<ConnectionState>,
@@ -99,15 +112,40 @@ impl IncomingRequest {
             return Err(StatusError::bad_request(message));
         }
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        if is_read
-            && !request.body().is_end_stream()
-            && !tokio::time::timeout(timeout, is_empty(request.body_mut())).await.unwrap_or(false)
-        {
-            return Err(StatusError::unwanted_body());
+        if is_read && !request.body().is_end_stream() {
+            let _waits =
+                WaitingHead::of(&request, &connection).ok_or_else(StatusError::unwanted_body)?;
+            let ending = tokio::time::timeout(timeout, is_empty(request.body_mut()));
+            if !ending.await.unwrap_or(false) {
+                return Err(StatusError::unwanted_body());
+            }
         }
         let upgrade = has_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
         let (head, body) = request.into_parts();
         Ok(Self { head, body, upgrade, connection })
+    }
+}
+
+impl<'c> WaitingHead<'c> {
+    /// Returns `None` if the heads of the connection's other waiting requests are too large.
+    fn of(request: &http::Request<Incoming>, connection: &'c ConnectionState) -> Option<Self> {
+        let headers = request.headers().iter();
+        let headers = headers.map(|(name, value)| HEADER_BYTES + name.as_str().len() + value.len());
+        let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+        let bytes = path + headers.sum::<usize>();
+        let all = connection.waiting_heads.get() + bytes;
+        if all > MAX_WAITING_HEADS {
+            return None;
+        }
+        connection.waiting_heads.set(all);
+        Some(Self { connection, bytes })
+    }
+}
+
+impl Drop for WaitingHead<'_> {
+    fn drop(&mut self) {
+        let all = &self.connection.waiting_heads;
+        all.set(all.get().saturating_sub(self.bytes));
     }
 }
 

@@ -58,6 +58,8 @@ pub(super) struct ConnectionState {
     /// The last time at which a request of this connection was in progress; `None` before the first
     /// request.
     last_used: Cell<Option<Instant>>,
+    /// The bytes of the heads of requests that wait for the end of their body.
+    pub(super) waiting_heads: Cell<usize>,
     /// Each request in progress holds one clone, so the number of references shows how many
     /// requests are in progress.
     requests_in_progress: Rc<()>,
@@ -237,6 +239,7 @@ impl ConnectionState {
             has_user_slot: Cell::default(),
             since: Instant::now(),
             last_used: Cell::default(),
+            waiting_heads: Cell::default(),
             requests_in_progress: Rc::default(),
             pending_responses: RefCell::default(),
         }

@@ -2,6 +2,9 @@
 //! connections, and bodies.
 
 use super::*;
+use futures::{future::ready, stream::FuturesUnordered};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 
 #[tokio::test]
 async fn a_slow_request_head_closes_the_connection_each_time() {
@@ -196,5 +199,33 @@ async fn no_part_of_a_request_body_is_parsed_as_a_request() {
         assert_eq!(heads, 1, "{answer}");
     }
     assert_eq!(["4xx", "400"].map(|code| served.refused(code)), [2, 1]);
+    served.end().await;
+}
+
+#[tokio::test]
+async fn heads_of_requests_that_wait_for_the_end_of_their_body_are_limited() {
+    let served = TestServer::new(|_| ());
+    let io = TokioIo::new(served.tls("h2").await.unwrap());
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut ends = Vec::new();
+    let mut asking: FuturesUnordered<_> = (0..20)
+        .map(|_| {
+            let (end, ended) = tokio::sync::oneshot::channel::<()>();
+            ends.push(end);
+            let frames =
+                stream::once(ended).filter_map(|_| ready(None::<Result<Frame<Bytes>, io::Error>>));
+            let request = hyper::Request::get(format!("https://{}/ok", served.address))
+                .header("x-long", "x".repeat(28 << 10));
+            sender.send_request(request.body(StreamBody::new(frames)).unwrap())
+        })
+        .collect();
+    let refused = timeout(MOST, asking.by_ref().take(11).collect::<Vec<_>>()).await;
+    let refused = refused.expect("11 requests are refused at once");
+    assert!(refused.into_iter().all(|answer| answer.unwrap().status() == 413));
+    // The heads of the other nine requests fit into 256 KiB.
+    drop(ends);
+    assert!(asking.map(|answer| answer.unwrap().status()).all(|code| ready(code == 200)).await);
+    connection.abort();
     served.end().await;
 }
