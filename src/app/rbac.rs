@@ -119,20 +119,20 @@ fn proven_at(reports: &InformerHandles, keys: &[InformerKey]) -> Option<Instant>
 
 /// The informers of the four RBAC kinds, in the whole cluster, with kubewarm's own identity.
 fn informers() -> Result<[(RbacKind, InformerSpec); 4], ValidationError> {
-    let informer = |kind, resource, scope| {
-        let group_resource = GroupResource::new("rbac.authorization.k8s.io", resource)?;
+    let informer = |kind: RbacKind| {
+        let resource = GroupResource::new("rbac.authorization.k8s.io", kind.resource())?;
+        let scope = if kind.is_namespaced() {
+            InformerScope::AllNamespaces
+        } else {
+            InformerScope::Cluster
+        };
         let projection = Projection::Full(ManagedFieldsPolicy::Drop);
-        let key = InformerKey::all(Resource::new(group_resource, "v1")?, scope, projection);
+        let key = InformerKey::all(Resource::new(resource, "v1")?, scope, projection);
         let mut spec = InformerSpec::new(key, ProfileRef { namespace: "".into(), name: "".into() });
         spec.settings.max_staleness = MAX_RULES_AGE;
         spec.settings.consistency_check_period = Some(CONSISTENCY_CHECK_PERIOD);
         Ok::<_, ValidationError>((kind, spec))
     };
-    let (all, cluster) = (InformerScope::AllNamespaces, InformerScope::Cluster);
-    Ok([
-        informer(RbacKind::Role, "roles", all.clone())?,
-        informer(RbacKind::RoleBinding, "rolebindings", all)?,
-        informer(RbacKind::ClusterRole, "clusterroles", cluster.clone())?,
-        informer(RbacKind::ClusterRoleBinding, "clusterrolebindings", cluster)?,
-    ])
+    let [roles, role_bindings, cluster_roles, cluster_role_bindings] = RbacKind::ALL.map(informer);
+    Ok([roles?, role_bindings?, cluster_roles?, cluster_role_bindings?])
 }

@@ -21,7 +21,7 @@ use std::{
 use tokio::time::Instant;
 
 /// The field `reportingController` of kubewarm's Events.
-pub(super) const CONTROLLER: &str = "kubewarm.io/kubewarm";
+const CONTROLLER: &str = "kubewarm.io/kubewarm";
 /// Delay before kubewarm sends an Event again that the API server rejected with 403. For some
 /// seconds after its start, an API server rejects requests that RBAC permits.
 const CONFIRM: Duration = Duration::from_secs(4);
@@ -102,28 +102,43 @@ impl EventRecorder {
         let ProfileEvent {
             profile: ProfileRef { namespace, name }, uid, type_, reason, note, ..
         } = event;
-        json!({
-            "apiVersion": Event::api_version(&()),
-            "kind": Event::kind(&()),
-            // The API server truncates `generateName` before it appends a random suffix, so a long
-            // name needs no truncation.
-            "metadata": { "namespace": &**namespace, "generateName": format!("{name}-") },
-            "eventTime": MicroTime(at),
-            "action": "Warming",
-            "reason": reason,
-            "note": note,
-            "type": type_,
-            "regarding": {
-                "apiVersion": CacheProfile::api_version(&()),
-                "kind": CacheProfile::kind(&()),
-                "namespace": &**namespace,
-                "name": &**name,
-                "uid": &**uid,
-            },
-            "reportingController": CONTROLLER,
-            "reportingInstance": &*self.instance,
-        })
+        let regarding = json!({
+            "apiVersion": CacheProfile::api_version(&()),
+            "kind": CacheProfile::kind(&()),
+            "namespace": &**namespace,
+            "name": &**name,
+            "uid": &**uid,
+        });
+        event_body(&regarding, (type_, reason, note), "Warming", at, &self.instance)
     }
+}
+
+/// An Event about the object `regarding`, which has a namespace and a name. `text` is the Event's
+/// `type`, `reason` and `note`.
+pub(super) fn event_body(
+    regarding: &Value,
+    text: (&str, &str, &str),
+    action: &str,
+    at: Timestamp,
+    instance: &str,
+) -> Value {
+    let (type_, reason, note) = text;
+    let name = regarding["name"].as_str().unwrap_or_default();
+    json!({
+        "apiVersion": Event::api_version(&()),
+        "kind": Event::kind(&()),
+        // The API server truncates `generateName` before it appends a random suffix, so a long name
+        // needs no truncation.
+        "metadata": { "namespace": regarding["namespace"], "generateName": format!("{name}-") },
+        "eventTime": MicroTime(at),
+        "action": action,
+        "reason": reason,
+        "note": note,
+        "type": type_,
+        "regarding": regarding,
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance,
+    })
 }
 
 fn is_forbidden(answer: &Result<ApiResponse, RequestFault>) -> bool {

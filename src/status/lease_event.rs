@@ -1,15 +1,12 @@
 //! Sends Events about kubewarm itself.
 
 use super::{
-    event_recorder::CONTROLLER,
+    event_recorder::event_body,
     events::WARNING,
     sentence::{MAX_MESSAGE, bounded},
 };
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{coordination::v1::Lease, events::v1::Event},
-    apimachinery::pkg::apis::meta::v1::MicroTime,
-};
+use k8s_openapi::api::{coordination::v1::Lease, events::v1::Event};
 use kube::{Client, Resource as _};
 use kubewarm_client::ApiClient;
 use serde_json::json;
@@ -26,24 +23,15 @@ pub(crate) async fn send_lease_event(
     reason: &str,
     note: &str,
 ) {
-    let event = json!({
-        "apiVersion": Event::api_version(&()),
-        "kind": Event::kind(&()),
-        "metadata": { "namespace": namespace, "generateName": format!("{name}-") },
-        "eventTime": MicroTime(Timestamp::now()),
-        "action": "Authorizing",
-        "reason": reason,
-        "note": bounded(note.to_owned(), MAX_MESSAGE),
-        "type": WARNING,
-        "regarding": {
-            "apiVersion": Lease::api_version(&()),
-            "kind": Lease::kind(&()),
-            "namespace": namespace,
-            "name": name,
-        },
-        "reportingController": CONTROLLER,
-        "reportingInstance": name,
+    let regarding = json!({
+        "apiVersion": Lease::api_version(&()),
+        "kind": Lease::kind(&()),
+        "namespace": namespace,
+        "name": name,
     });
+    let note = bounded(note.to_owned(), MAX_MESSAGE);
+    let text = (WARNING, reason, &*note);
+    let event = event_body(&regarding, text, "Authorizing", Timestamp::now(), name);
     let collection = Event::url_path(&(), Some(namespace));
     let answer = ApiClient::new(client).post(collection, event.to_string()).send().await;
     let fault = match answer {

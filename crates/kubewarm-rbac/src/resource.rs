@@ -29,8 +29,22 @@ pub enum RbacResource<'a> {
 }
 
 impl RbacKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] =
+        [Self::Role, Self::RoleBinding, Self::ClusterRole, Self::ClusterRoleBinding];
+
+    /// The name of the kind's resource.
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Self::Role => "roles",
+            Self::RoleBinding => "rolebindings",
+            Self::ClusterRole => "clusterroles",
+            Self::ClusterRoleBinding => "clusterrolebindings",
+        }
+    }
+
     /// Whether objects of this kind are in a namespace.
-    pub(crate) const fn is_namespaced(self) -> bool {
+    pub const fn is_namespaced(self) -> bool {
         match self {
             Self::Role | Self::RoleBinding => true,
             Self::ClusterRole | Self::ClusterRoleBinding => false,

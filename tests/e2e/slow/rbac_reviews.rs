@@ -42,11 +42,11 @@ impl RandomRules {
     }
 
     /// Adds the rules of all objects that the API server has at its start.
-    fn list<T: DeserializeOwned>(&mut self, resource: &str) -> Outcome
+    fn list<T: DeserializeOwned>(&mut self, kind: RbacKind) -> Outcome
     where
         for<'a> RbacResource<'a>: From<&'a T>,
     {
-        let list = self.api.get(&self.token, &format!("{GROUP}/{resource}"))?.json();
+        let list = self.api.get(&self.token, &format!("{GROUP}/{}", kind.resource()))?.json();
         let items: Vec<T> = serde_json::from_value(list["items"].clone())?;
         for item in &items {
             self.rules.upsert(item);
@@ -55,11 +55,7 @@ impl RandomRules {
     }
 
     /// Creates the objects that the API server accepts, and adds their rules.
-    fn create<T: Serialize + DeserializeOwned>(
-        &mut self,
-        (kind, resource): (RbacKind, &str),
-        objects: &[T],
-    ) -> Outcome
+    fn create<T: Serialize + DeserializeOwned>(&mut self, kind: RbacKind, objects: &[T]) -> Outcome
     where
         for<'a> RbacResource<'a>: From<&'a T>,
     {
@@ -71,7 +67,7 @@ impl RandomRules {
                 "" => String::new(),
                 namespace => format!("/namespaces/{namespace}"),
             };
-            let collection = format!("{GROUP}{place}/{resource}");
+            let collection = format!("{GROUP}{place}/{}", kind.resource());
             let (201, created) = self.write("POST", &collection, &object)? else { continue };
             self.rules.upsert(&serde_json::from_value::<T>(created)?);
             let path = format!("{collection}/{name}");
@@ -118,19 +114,18 @@ fn access_reviews_decide_as_the_compiled_rules() -> Outcome {
     bind(&world, "cluster-admin", (NAMESPACE, "administrator"), None)?;
     let (api, rules) = (Server::api(&world)?, RbacRules::default());
     let mut reviewed = RandomRules { api, token, rules, created: Vec::new() };
-    reviewed.list::<Role>("roles")?;
-    reviewed.list::<RoleBinding>("rolebindings")?;
-    reviewed.list::<ClusterRole>("clusterroles")?;
-    reviewed.list::<ClusterRoleBinding>("clusterrolebindings")?;
+    reviewed.list::<Role>(RbacKind::Role)?;
+    reviewed.list::<RoleBinding>(RbacKind::RoleBinding)?;
+    reviewed.list::<ClusterRole>(RbacKind::ClusterRole)?;
+    reviewed.list::<ClusterRoleBinding>(RbacKind::ClusterRoleBinding)?;
     let first = fastrand::u64(..);
     let (mut compared, mut allowed) = (0, 0);
     for seed in (0..WORLDS).map(|number| first.wrapping_add(number)) {
         let random = RbacWorld::generate(seed);
-        reviewed.create((RbacKind::Role, "roles"), &random.roles)?;
-        reviewed.create((RbacKind::ClusterRole, "clusterroles"), &random.cluster_roles)?;
-        reviewed.create((RbacKind::RoleBinding, "rolebindings"), &random.role_bindings)?;
-        let bindings = (RbacKind::ClusterRoleBinding, "clusterrolebindings");
-        reviewed.create(bindings, &random.cluster_role_bindings)?;
+        reviewed.create(RbacKind::Role, &random.roles)?;
+        reviewed.create(RbacKind::ClusterRole, &random.cluster_roles)?;
+        reviewed.create(RbacKind::RoleBinding, &random.role_bindings)?;
+        reviewed.create(RbacKind::ClusterRoleBinding, &random.cluster_role_bindings)?;
         sleep(PAUSE);
         // The API server allows members of this group everything, without a rule.
         let is_master =

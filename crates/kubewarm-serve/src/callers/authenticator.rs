@@ -46,7 +46,7 @@ pub struct AuthenticatedCaller {
     pub(crate) authenticated_at: Instant,
     /// The hash of the user's name. The user's later reads must not be older than earlier ones.
     pub(crate) name: CallerDigest,
-    /// For whom the caller counts in the limits per user.
+    /// The user whose limits the caller uses.
     pub(crate) limit_key: LimitKey,
     /// The caller's token. `None` if a client certificate authenticates the caller.
     pub(super) credentials: Option<Arc<BearerCredentials>>,

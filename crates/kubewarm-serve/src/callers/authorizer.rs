@@ -5,7 +5,7 @@ use super::{
     authenticator::{AuthenticatedCaller, TTL},
     caller_digest::{CallerDigest, DigestKey},
     limit_key::LimitKey,
-    rbac::{GrantVerification, RulesVerdict, request_kind},
+    rbac::{GrantVerification, RulesGrant, RulesVerdict, request_kind},
     review_queue::ReviewQueue,
 };
 use futures::future::{BoxFuture, FutureExt as _, pending};
@@ -90,9 +90,10 @@ impl Authorizer {
     }
 
     /// Authorizes `access` for `caller`. Sets `by`, the source of the decision for the metrics, to
-    /// `ApiServer` if the cache has no decision. Returns the time as of which the access is
-    /// confirmed: kubewarm sent the access review at this time, or the RBAC rules contain every
-    /// change before this time.
+    /// `ApiServer` if the cache has no decision.
+    ///
+    /// kubewarm sent the access review at the returned time. If RBAC rules permit the access, the
+    /// rules contain every change before this time.
     ///
     /// # Errors
     ///
@@ -128,11 +129,7 @@ impl Authorizer {
                 let key = self.key.of_access(None, &request_kind(&exact))?;
                 match rbac.decide(caller, access) {
                     RulesVerdict::Allow(grant) if !rbac.is_disputed(&key) => {
-                        let (caller, access) = (caller.clone(), access.clone());
-                        let (reviewer, runtime) = (self.reviewer.clone(), self.runtime.clone());
-                        let verification =
-                            GrantVerification { key, caller, access, grant, reviewer, runtime };
-                        return self.confirm_grant(rbac, verification, by).await;
+                        return self.confirm_grant(rbac, (key, grant), caller, access, by).await;
                     }
                     // The rules allowed this before. A review from that time says nothing now.
                     RulesVerdict::NoOpinion(changed_at) if rbac.verified.get(&key).is_some() => {
@@ -153,24 +150,34 @@ impl Authorizer {
     async fn confirm_grant(
         &self,
         rbac: &Arc<RbacAuthorizer>,
-        verification: GrantVerification,
+        (key, grant): (CallerDigest, RulesGrant),
+        caller: &AuthenticatedCaller,
+        access: &SelfSubjectAccessReviewSpec,
         by: &mut DecisionSource,
     ) -> Result<Instant, CallerRejection> {
-        let (key, proven_at) = (verification.key, verification.grant.proven_at);
+        // Most requests need no verification, so they do not copy what a verification needs.
+        let verification = || GrantVerification {
+            key,
+            caller: caller.clone(),
+            access: access.clone(),
+            grant,
+            reviewer: self.reviewer.clone(),
+            runtime: self.runtime.clone(),
+        };
         if rbac.verified.get(&key).is_some() {
             if *by == DecisionSource::Cache {
                 *by = DecisionSource::Rules;
             }
             rbac.sample(verification);
-            return Ok(proven_at);
+            return Ok(grant.proven_at);
         }
         *by = DecisionSource::ApiServer;
         let verify = || {
-            let rbac = Arc::clone(rbac);
+            let (rbac, verification) = (Arc::clone(rbac), verification());
             async move { rbac.verify(verification).await }
         };
         let entry = rbac.verified.get_or_fetch(&self.runtime, key, None, verify).await?;
-        Ok(entry.requested_at.max(proven_at))
+        Ok(entry.requested_at.max(grant.proven_at))
     }
 
     /// Whether the RBAC rules allow `access` now, whatever other authorizers decide.

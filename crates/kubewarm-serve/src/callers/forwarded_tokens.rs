@@ -60,8 +60,8 @@ pub(super) struct ForwardedTokens {
 pub struct ForwardedCaller {
     /// The user of the token's last TokenReview. `None` if no TokenReview has accepted the token.
     pub user: Option<Arc<CallerInfo>>,
-    /// For whom the request counts in the limits per user: the user, or the client address if
-    /// kubewarm does not know the user.
+    /// The user whose limits the request uses, or the client address if kubewarm does not know the
+    /// user.
     pub(crate) limit_key: LimitKey,
     token: CallerDigest,
     peer: IpAddr,

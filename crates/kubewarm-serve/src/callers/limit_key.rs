@@ -1,7 +1,8 @@
-//! For whom requests count in the limits. The pods of an agents' ServiceAccount count separately.
+//! The user or client address whose limits a request uses. Each pod of an agents' ServiceAccount is
+//! such a user.
 
 use super::caller_digest::{CallerDigest, DigestKey};
-use kubewarm_api::model::{RequestFault, is_dns_label, is_dns_subdomain};
+use kubewarm_api::model::{RequestFault, Subject, is_dns_label, is_dns_subdomain};
 use kubewarm_client::CallerInfo;
 use std::{fmt, net::IpAddr, str::FromStr, sync::Arc};
 
@@ -68,8 +69,8 @@ impl LimitKeys {
         Self { key, agents }
     }
 
-    /// The key of a user whom the API server returned for the token in kubewarm's own TokenReview.
-    /// Only such a user's `extra` shows the pod.
+    /// Returns the key of `user`, which must be the result of kubewarm's own TokenReview. Only in
+    /// this result does the API server vouch for the pod in `extra`.
     pub(super) fn of_token_review(&self, user: &CallerInfo) -> Result<LimitKey, RequestFault> {
         self.of(user, pod_uid(user))
     }
@@ -85,7 +86,8 @@ impl LimitKeys {
     }
 
     fn of(&self, user: &CallerInfo, pod: Option<&str>) -> Result<LimitKey, RequestFault> {
-        let Some(account) = self.agents.iter().position(|agents| agents.has_name(&user.name))
+        let subject = Subject::from_username(&user.name);
+        let Some(account) = self.agents.iter().position(|agents| agents.is_subject(&subject))
         else {
             return Ok(LimitKey::User(self.key.of_name(user)?));
         };
@@ -106,11 +108,13 @@ fn pod_uid(user: &CallerInfo) -> Option<&str> {
 }
 
 impl AgentAccount {
-    /// Whether a user of this name is the ServiceAccount.
-    fn has_name(&self, user: &str) -> bool {
-        let account = user.strip_prefix("system:serviceaccount:");
-        let account = account.and_then(|account| account.split_once(':'));
-        account == Some((&*self.namespace, &*self.name))
+    fn is_subject(&self, subject: &Subject) -> bool {
+        match subject {
+            Subject::ServiceAccount { namespace, name } => {
+                (&**namespace, &**name) == (&*self.namespace, &*self.name)
+            }
+            Subject::User(_) | Subject::Group(_) => false,
+        }
     }
 }
 

@@ -164,8 +164,8 @@ pub struct AdmittedRequest {
     /// The watch counts against the limits on watches until this permit is dropped. `None` if the
     /// request opens no watch.
     pub watch: Option<KeyedPermit>,
-    /// The time as of which the request is permitted: the time at which kubewarm sent the access
-    /// review, or before which the RBAC rules contain every change.
+    /// kubewarm sent the access review at this time. If RBAC rules permit the request, the rules
+    /// contain every change before this time.
     pub authorized_at: Instant,
 }
 
@@ -339,8 +339,8 @@ impl CallerGate {
     }
 
     /// Authorizes a further `access` that a request or an open watch of an authenticated caller
-    /// needs. Returns the time as of which the access is permitted. The call does not count against
-    /// the limits on requests.
+    /// needs. Returns a time as [`AdmittedRequest::authorized_at`] does. The call does not count
+    /// against the limits on requests.
     ///
     /// # Errors
     ///

@@ -59,7 +59,7 @@ pub(super) struct WatchReview {
     caller: AuthenticatedCaller,
     /// The time of the next TokenReview.
     authentication_due: Instant,
-    /// The oldest of the times as of which the watch's accesses are permitted.
+    /// The oldest time that `CallerGate::authorize` has returned for the watch's accesses.
     authorized_at: Instant,
     /// The number of denials since the last positive reviews.
     denials: u32,

@@ -84,8 +84,9 @@ impl FollowerPair {
         }
     }
 
-    /// Reads `keyed` to its end, and compares its changes with those of `scanning`. The event log
-    /// begins with the change number `first`. Returns whether the pair has ended.
+    /// `keyed` must return the changes that [`Self::scan`] has found. This function reads `keyed`
+    /// until the event log has no more changes for it. The event log begins with the change number
+    /// `first`. Returns whether the pair has ended.
     fn compare(&mut self, first: u64) -> Result<bool, TestCaseError> {
         let lag = self.keyed.lag();
         let is_registered = |key: DispatchKey| lag.next.load(Ordering::Relaxed) >= key.since;

@@ -34,10 +34,6 @@ pub struct BodyPredicates {
     paths: FieldPathSet,
 }
 
-/// Estimated bytes that a string takes in addition to its characters: pointer, length, and entry in
-/// a collection.
-const TEXT: usize = 64;
-
 type LabelMap = BTreeMap<Box<str>, Box<str>>;
 
 /// Caches the labels and field values of one object. If several queries test the object, each label
@@ -78,20 +74,6 @@ pub enum BodyPredicate {
 }
 
 impl ObjectQuery {
-    /// Returns the estimated memory of the query, in bytes.
-    pub fn bytes(&self) -> usize {
-        let names = [&self.namespace, &self.name].into_iter().flatten().map(|name| name.len());
-        let labels = self.labels.requirements().map(|requirement| {
-            let values = requirement.values().map(|value| TEXT + value.len());
-            TEXT + 2 * requirement.key().len() + values.sum::<usize>()
-        });
-        let tests = self.tests.all().iter().map(|test| match test {
-            BodyPredicate::Field { value, .. } => TEXT + value.len(),
-            BodyPredicate::Label(comparison) => TEXT + comparison.key().len(),
-        });
-        size_of::<Self>() + names.chain(labels).chain(tests).sum::<usize>()
-    }
-
     /// Whether the query has no label selector and no field conditions. Such a query can still have
     /// a namespace and a name.
     pub fn is_everything(&self) -> bool {

@@ -177,7 +177,7 @@ impl RbacAuthorizer {
 
     /// Verifies a request that was allowed before, in the background, unless another request was
     /// verified less than a second ago.
-    pub(super) fn sample(self: &Arc<Self>, verification: GrantVerification) {
+    pub(super) fn sample(self: &Arc<Self>, verification: impl FnOnce() -> GrantVerification) {
         let now = Instant::now();
         {
             let mut next = self.next_sample.lock();
@@ -186,7 +186,7 @@ impl RbacAuthorizer {
             }
             *next = now + SAMPLE_INTERVAL;
         }
-        let authorizer = Arc::clone(self);
+        let (authorizer, verification) = (Arc::clone(self), verification());
         let runtime = verification.runtime.clone();
         runtime.spawn(async move { authorizer.verify(verification).await });
     }

@@ -172,8 +172,9 @@ mod tests {
         /// Creates the writers, and lists a role for `get nodes` and no binding, at version 10.
         fn new() -> Self {
             let (written, catalog) = (ClusterRules::new(1 << 20), StoreCatalog::new());
-            let writer = |kind, resource| {
-                let resource = GroupResource::new("rbac.authorization.k8s.io", resource).unwrap();
+            let writer = |kind: RbacKind| {
+                let group = "rbac.authorization.k8s.io";
+                let resource = GroupResource::new(group, kind.resource()).unwrap();
                 let key = InformerKey::all(
                     Resource::new(resource, "v1").unwrap(),
                     InformerScope::Cluster,
@@ -182,8 +183,8 @@ mod tests {
                 let store = catalog.open(&key, &BTreeSet::new());
                 ClusterRulesWriter::new(kind, Arc::clone(&written), store)
             };
-            let roles = writer(RbacKind::ClusterRole, "clusterroles");
-            let bindings = writer(RbacKind::ClusterRoleBinding, "clusterrolebindings");
+            let roles = writer(RbacKind::ClusterRole);
+            let bindings = writer(RbacKind::ClusterRoleBinding);
             let mut writers = Self { rules: written, roles, bindings, _catalog: catalog };
             let role = json!({
                 "metadata": {"name": "nodes"},
