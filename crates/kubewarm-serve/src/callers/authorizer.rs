@@ -114,16 +114,7 @@ impl Authorizer {
         let since = match &self.mode {
             AuthorizationMode::Reviews => None,
             AuthorizationMode::SharedReviews => {
-                let shared = shared_review(&exact);
-                if shared != exact {
-                    match self.review(caller, shared, None, by).await {
-                        // The denial of the shared review is not final, because an RBAC rule can
-                        // permit single names. So the complete review below decides.
-                        Err(CallerRejection::Forbidden { .. }) => {}
-                        decided => return decided,
-                    }
-                }
-                None
+                return self.review_shared_first(caller, exact, by).await;
             }
             AuthorizationMode::Rbac(rbac) => {
                 let key = self.key.of_access(None, &request_kind(&exact))?;
@@ -131,18 +122,44 @@ impl Authorizer {
                     RulesVerdict::Allow(grant) if !rbac.is_disputed(&key) => {
                         return self.confirm_grant(rbac, (key, grant), caller, access, by).await;
                     }
+                    // Many requests at once can find the rules outdated, for example when the pods
+                    // of a DaemonSet start after an hour without requests. What RBAC allows without
+                    // a name, it allows for each name, and it does not know `extra`.
+                    RulesVerdict::Outdated if !rbac.is_disputed(&key) => {
+                        return self.review_shared_first(caller, exact, by).await;
+                    }
                     // The rules allowed this before. A review from that time says nothing now.
                     RulesVerdict::NoOpinion(changed_at) if rbac.verified.get(&key).is_some() => {
                         rbac.settle(changed_at).await;
                         Some(changed_at)
                     }
                     RulesVerdict::Allow(_)
+                    | RulesVerdict::Outdated
                     | RulesVerdict::NoOpinion(_)
                     | RulesVerdict::Undecided => None,
                 }
             }
         };
         self.review(caller, exact, since, by).await
+    }
+
+    /// Authorizes by the review that requests of all pods of a ServiceAccount share. If this review
+    /// is denied, the complete review `exact` decides, because an RBAC rule can permit single
+    /// names.
+    async fn review_shared_first(
+        &self,
+        caller: &AuthenticatedCaller,
+        exact: SubjectAccessReviewSpec,
+        by: &mut DecisionSource,
+    ) -> Result<Instant, CallerRejection> {
+        let shared = shared_review(&exact);
+        if shared != exact {
+            match self.review(caller, shared, None, by).await {
+                Err(CallerRejection::Forbidden { .. }) => {}
+                decided => return decided,
+            }
+        }
+        self.review(caller, exact, None, by).await
     }
 
     /// Confirms what the RBAC rules allow: the first request of a kind by an access review, and

@@ -101,8 +101,11 @@ struct FallbackSwitch {
 /// What the rules say about a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RulesVerdict {
-    /// The rules are incomplete, too old or not used, or do not suffice for this caller.
+    /// The rules are incomplete or not used, or do not suffice for this caller. Or they are too
+    /// old, and no rule allows the request.
     Undecided,
+    /// A rule allows the request, but the rules are older than [`MAX_RULES_AGE`].
+    Outdated,
     /// No rule allows the request. The rules last changed at this time.
     NoOpinion(Instant),
     /// A rule allows the request.
@@ -155,13 +158,15 @@ impl RbacAuthorizer {
         }
         // The proof comes before the decision, so that it is about the decision's rules or older
         // ones.
-        let proven_at = (self.proven_at)().filter(|at| at.elapsed() < MAX_RULES_AGE);
-        let Some(proven_at) = proven_at else { return RulesVerdict::Undecided };
+        let Some(proven_at) = (self.proven_at)() else { return RulesVerdict::Undecided };
+        let is_current = proven_at.elapsed() < MAX_RULES_AGE;
         let RulesDecision { decision, changes, changed_at } =
             self.rules.decide(&caller.user, access);
-        match decision {
-            RbacDecision::Allow => RulesVerdict::Allow(RulesGrant { proven_at, changes }),
-            RbacDecision::NoOpinion => RulesVerdict::NoOpinion(changed_at),
+        match (decision, is_current) {
+            (RbacDecision::Allow, true) => RulesVerdict::Allow(RulesGrant { proven_at, changes }),
+            (RbacDecision::Allow, false) => RulesVerdict::Outdated,
+            (RbacDecision::NoOpinion, true) => RulesVerdict::NoOpinion(changed_at),
+            (RbacDecision::NoOpinion, false) => RulesVerdict::Undecided,
         }
     }
 
@@ -285,7 +290,9 @@ impl DisagreementConfirmation {
                 RulesVerdict::Allow(now) if now.changes != grant.changes => return,
                 RulesVerdict::Allow(now) if now.proven_at > denied_at => break,
                 RulesVerdict::Allow(_) => sleep(PROOF_PAUSE).await,
-                RulesVerdict::Undecided | RulesVerdict::NoOpinion(_) => return,
+                RulesVerdict::Undecided | RulesVerdict::Outdated | RulesVerdict::NoOpinion(_) => {
+                    return;
+                }
             }
         }
         let (user, access) = (caller.user.name.clone(), access.clone().into());

@@ -125,6 +125,21 @@ async fn what_no_current_rule_allows_is_reviewed_and_cached_for_10_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_pods_share_a_review_while_the_rules_are_outdated() {
+    let ruled = RuledCallers::verified(allow).await;
+    *ruled.rules.age.lock() = Some(MAX_RULES_AGE);
+    for (token, name) in [("a", "web"), ("b", "db"), ("c", "cache")] {
+        assert!(send(&ruled.callers, token, &pods("get", Some(name))).await.is_ok());
+        assert_eq!(ruled.reviews(), 2, "{name}");
+    }
+    ruled.rules.revoke();
+    for (token, reviews) in [("a", 3), ("b", 4)] {
+        assert!(send(&ruled.callers, token, &pods("watch", None)).await.is_ok());
+        assert_eq!(ruled.reviews(), reviews, "no old rule allows the request");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_with_scopes_is_reviewed() {
     let ruled = RuledCallers::verified(deny).await;
     let (token, access) = (credentials("a", &[]), pods("list", None));
