@@ -53,7 +53,7 @@ use FigureTarget::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 77] = [
+pub const FIGURES: [Figure; 78] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -206,6 +206,12 @@ pub const FIGURES: [Figure; 77] = [
         AtLeast(5.0),
         "",
         Source::Ratio("reads.all_names.per_second", "reads.api.all_names.per_second"),
+    ),
+    read(
+        "the same with `--authorization=rbac`",
+        AtLeast(4.0),
+        "",
+        Source::Ratio("reads.rbac_names.per_second", "reads.api.rbac_names.per_second"),
     ),
     read(
         "LIST 250 of 50,000 by label: requests a second ÷ API server",

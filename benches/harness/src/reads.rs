@@ -183,13 +183,14 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Measures GETs of all pods, with and without `--authorization=shared-reviews`.
+    /// Measures GETs of all pods with each value of `--authorization`.
     async fn all_names(&self, rounds: u32, samples: &mut Samples) -> Result<()> {
         let load = all_pods(self.corpus);
-        for (name, flags) in
-            [("each_name", [].as_slice()), ("all_names", &["--authorization=shared-reviews"])]
+        for (name, authorization) in
+            [("each_name", "reviews"), ("all_names", "shared-reviews"), ("rbac_names", "rbac")]
         {
-            let served = MeasuredServer::start(self, ManagedFields::Kept, flags).await?;
+            let flag = format!("--authorization={authorization}");
+            let served = MeasuredServer::start(self, ManagedFields::Kept, &[&flag]).await?;
             for _ in 0..rounds {
                 let api = self.api.send(load.clone()).await.context("at the API server")?;
                 push(samples, &format!("reads.api.{name}"), &api);

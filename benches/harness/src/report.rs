@@ -93,7 +93,7 @@ const NOTES: &str = "
   informers of client-go receive the same updates at the same time. An event counts when readers of the store can see it.
 - *Reads*: one ServiceAccount with access to all pods sends requests with its token, over TLS and HTTP/1.1, at either
   server in turn. One thread sends for 4 s each, with `resourceVersion=0`, over 16 connections for GETs and 2 for lists.
-  Without `--authorization=shared-reviews`, kubewarm reviews each of the 1,000 names about once. For all reads, kubewarm runs with
+  With the default `--authorization=reviews`, kubewarm reviews each of the 1,000 names about once. For all reads, kubewarm runs with
   `--max-connections 2048 --user-quota 100`, because one account opens all connections.
   The bench reads complete lists, plain and streaming, once from the API server and ten times from kubewarm (50 times
   for custom resources). The median of these counts, because the first list waits for an access review. Processor time for a GB is absolute and differs
@@ -102,7 +102,7 @@ const NOTES: &str = "
 - *`managedFields`, `Keep` ÷ `Drop`*: all rounds with `Keep` come first. So the rows of time divide each value by the
   API server's in the same minutes, which does the same work in both parts. Memory is that of the whole process after
   the lists, with the 5,000 custom resources.
-- *GET every pod once*: without `--authorization=shared-reviews`, the bench reads no name twice within a round, so kubewarm reviews
+- *GET every pod once*: the first row has `--authorization=reviews`. The bench reads no name twice within a round, so kubewarm reviews
   each request.
 - *Informers* of client-go and controller-runtime are the same programs at both servers. Typed and metadata informers
   receive protobuf.
