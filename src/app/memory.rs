@@ -18,9 +18,12 @@ const STORES: u64 = 75;
 /// Percentage of the process's memory limit for connections, watches and responses of the read
 /// API's clients. The remaining 10 % are for the program itself.
 const READERS: u64 = 15;
-/// Responses that kubewarm has not written yet can use `1/RESPONSES` of the memory for clients.
-/// Connections and watches use the rest.
+/// Responses and RBAC rules can use `1/RESPONSES` of the memory for clients. Connections and
+/// watches use the rest.
 const RESPONSES: u64 = 2;
+/// Large objects in responses can use `1/LARGE_OBJECTS` of the memory for responses, and so can the
+/// cache of recent changes. The other half is for unwritten bytes of responses.
+const LARGE_OBJECTS: usize = 4;
 /// Bytes that an open watch and its connection use, rounded up: 35.3 KiB in `docs/performance.md`.
 const WATCH_BYTES: usize = 36 << 10;
 /// The RBAC rules of `--authorization=rbac` can use `1/RBAC_RULES` of the memory for clients, half
@@ -93,16 +96,25 @@ impl MemorySplit {
         bytes.map_or(MAX_RBAC_BYTES, |bytes| bytes.min(MAX_RBAC_BYTES))
     }
 
-    /// Returns limits with which clients do not exceed `readers`. Responses that kubewarm has not
-    /// written yet, and the `rules` bytes of RBAC rules, get at most half of it. The other half
-    /// suffices for all watches, even if each watch has its own connection.
+    /// Returns limits with which clients do not exceed `readers`. Responses, and the `rules` bytes
+    /// of RBAC rules, get at most half of it. The other half suffices for all watches, even if each
+    /// watch has its own connection.
     fn default_reader_limits(self, rules: usize) -> ReaderLimits {
         let fixed = ReaderLimits::default();
         let Some(readers) = self.readers else { return fixed };
         let half = usize::try_from(readers / RESPONSES).unwrap_or(usize::MAX);
         let watches = NonZeroUsize::new(half / WATCH_BYTES).unwrap_or(NonZeroUsize::MIN);
-        let unwritten_bytes = half.saturating_sub(rules).min(fixed.unwritten_bytes);
-        ReaderLimits { watches, connections: watches, unwritten_bytes, ..fixed }
+        let responses = half.saturating_sub(rules);
+        let large_objects = responses / LARGE_OBJECTS;
+        let unwritten_bytes = responses.saturating_sub(2 * large_objects);
+        ReaderLimits {
+            watches,
+            connections: watches,
+            unwritten_bytes: unwritten_bytes.min(fixed.unwritten_bytes),
+            large_object_bytes: large_objects.min(fixed.large_object_bytes),
+            change_cache_bytes: large_objects.min(fixed.change_cache_bytes),
+            ..fixed
+        }
     }
 }
 
@@ -204,28 +216,33 @@ mod tests {
 
     #[test]
     fn the_default_limits_of_readers_follow_the_memory_limit() {
-        for (limit, watches, connections, unwritten) in [
+        for (limit, watches, connections, bytes) in [
             // The table in docs/limits.md has these numbers.
-            (Some(256 << 20), 546, 546, 19),
-            (Some(512 << 20), 1_092, 1_092, 38),
-            (Some(1 << 30), 2_184, 2_184, 64),
-            (Some(1 << 10), 1, 1, 0),
-            (None, 4_096, 1_024, 64),
+            (Some(256 << 20), 546, 546, [9, 4, 4]),
+            (Some(512 << 20), 1_092, 1_092, [19, 9, 9]),
+            (Some(1 << 30), 2_184, 2_184, [38, 19, 19]),
+            (Some(1 << 10), 1, 1, [0, 0, 0]),
+            (None, 4_096, 1_024, [64, 64, 32]),
         ] {
             let limits = MemorySplit::new(limit).default_reader_limits(0);
             let counts = (limits.watches.get(), limits.connections.get());
             assert_eq!(counts, (watches, connections), "{limit:?}");
-            assert_eq!(limits.unwritten_bytes >> 20, unwritten, "{limit:?}");
+            let of_responses =
+                [limits.unwritten_bytes, limits.large_object_bytes, limits.change_cache_bytes];
+            assert_eq!(of_responses.map(|bytes| bytes >> 20), bytes, "{limit:?}");
         }
     }
 
     #[test]
     fn rbac_rules_and_responses_together_use_half_of_the_memory_for_clients() {
         let split = MemorySplit::new(Some(256 << 20));
-        let unwritten = |rules| split.default_reader_limits(rules).unwritten_bytes;
+        let responses = |rules| {
+            let limits = split.default_reader_limits(rules);
+            limits.unwritten_bytes + limits.large_object_bytes + limits.change_cache_bytes
+        };
         let rules = split.rbac_bytes();
         assert_eq!(rules >> 20, 9);
-        assert_eq!(unwritten(rules), unwritten(0) - rules);
+        assert_eq!(responses(rules), responses(0) - rules);
         assert_eq!(MemorySplit::new(None).rbac_bytes(), MAX_RBAC_BYTES);
     }
 

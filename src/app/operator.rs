@@ -260,7 +260,14 @@ fn spawn_reads(
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
     let (watchers, stop) = (context.watchers.clone(), context.stop.clone());
     let forwarded_reads = context.forwarded_reads.clone();
-    let runtime = ReadApiContext { callers, freshness_checker, watchers, forwarded_reads, stop };
+    let runtime = ReadApiContext {
+        callers,
+        freshness_checker,
+        watchers,
+        forwarded_reads,
+        change_cache_bytes: limits.change_cache_bytes,
+        stop,
+    };
     let (api, service) = reads::new_read_api(args, connection, view, metrics, runtime)?;
     let until = context.stop.clone();
     tasks.spawn("reads", async move { service.run(until).await });

@@ -114,6 +114,8 @@ pub(super) struct ReadApiContext {
     pub(super) freshness_checker: FreshnessChecker,
     pub(super) watchers: WatcherRegistry,
     pub(super) forwarded_reads: ForwardedReads,
+    /// The maximum size of the cache of recent changes, which watches share.
+    pub(super) change_cache_bytes: usize,
     /// The shutdown cancels this token, which ends all watches of clients.
     pub(super) stop: CancellationToken,
 }
@@ -127,11 +129,18 @@ pub(super) fn new_read_api(
     metrics: &MetricsRegistry,
     runtime: ReadApiContext,
 ) -> Result<(Arc<ReadApi>, Arc<ReadService>), AppError> {
-    let ReadApiContext { callers, freshness_checker, watchers, forwarded_reads, stop } = runtime;
+    let ReadApiContext {
+        callers,
+        freshness_checker,
+        watchers,
+        forwarded_reads,
+        change_cache_bytes,
+        stop,
+    } = runtime;
     let (client, runtime) = (connection.client(), Handle::current());
     let (served, aggregated) = (view.served_resources.clone(), &args.api.serve_aggregated_groups);
     let declarations = view.declarations.clone();
-    let reads = Arc::new(ReadService::new(ReadDependencies {
+    let dependencies = ReadDependencies {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
         changes: view.changes.clone(),
@@ -143,7 +152,8 @@ pub(super) fn new_read_api(
         }),
         kinds: KindResolver::new(client, served, aggregated, runtime.clone()),
         operator_namespace: Arc::clone(&view.operator_namespace),
-    }));
+    };
+    let reads = Arc::new(ReadService::new(dependencies, change_cache_bytes));
     let forward = args.api.forward.then(|| new_forwarder(connection, &reads)).transpose()?;
     let forward = forward.map(|forward| forward.with_appliers(view.appliers.clone()));
     let api = ReadApi {

@@ -109,6 +109,8 @@ impl ReadApiArgs {
             address_connections: self.address_connections.unwrap_or(eighth),
             user_quota: self.user_quota,
             unwritten_bytes: defaults.unwritten_bytes,
+            large_object_bytes: defaults.large_object_bytes,
+            change_cache_bytes: defaults.change_cache_bytes,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     engine::{Engine, informer, quick, run},
-    read_engine::{ReadEngine, request},
+    read_engine::{ReadEngine, large_object_permits, request},
     reply::{Feed, Reply, event, list, object, quiet},
     server::{Kind, ReceivedQuery, ScriptedServer},
 };
@@ -282,7 +282,11 @@ async fn a_block_ends_a_clients_watch_that_no_change_wakes() {
     .await;
     let request = request("/api/v1/pods?watch=1");
     let watching = request.watch.clone().unwrap();
-    let mut watch = world.reads.watch(&request, &watching, None, &"caller").await.unwrap();
+    let mut watch = world
+        .reads
+        .watch(&request, &watching, None, &"caller", &large_object_permits())
+        .await
+        .unwrap();
     assert_eq!(watch.next().await.unwrap().events, 1, "the initial object");
     let is_open = timeout(Duration::from_millis(100), watch.next()).await.is_err();
     assert!(is_open && watch.ended().is_none());

@@ -4,7 +4,7 @@
 use crate::{
     engine::fed,
     protobuf::message,
-    read_engine::{ReadEngine, ReadSetup, request},
+    read_engine::{ReadEngine, ReadSetup, large_object_permits, request},
     read_server::ReadApiServer,
     reply::{Feed, Reply, event, list, object, quiet, status},
     server::{Kind, ReceivedQuery},
@@ -50,7 +50,8 @@ async fn reads_that_would_lack_an_object_fail_with_its_name() {
     for path in ["?watch=1", "?watch=1&resourceVersion=7", "?watch=1&resourceVersion=0"] {
         let request = request(&format!("{collection}{path}"));
         let watching = request.watch.clone().unwrap();
-        let failed = world.reads.watch(&request, &watching, None, &"caller").await;
+        let failed =
+            world.reads.watch(&request, &watching, None, &"caller", &large_object_permits()).await;
         refused(failed.map(|_| Vec::new()), "\"ns/b\"");
     }
     // The store lacks only an object of the namespace `ns`, so reads of other namespaces and names
@@ -100,7 +101,11 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
             request.namespace = Some("other".into());
             watching.start = WatchStart::Now;
         }
-        let mut watch = world.reads.watch(&request, &watching, None, &"caller").await.unwrap();
+        let mut watch = world
+            .reads
+            .watch(&request, &watching, None, &"caller", &large_object_permits())
+            .await
+            .unwrap();
         feed.line(event(kind, bad(name, version)));
         world.until_undecodable(undecodable).await;
         let last = timeout(Duration::from_secs(30), watch.next()).await.unwrap().unwrap();
@@ -120,7 +125,11 @@ async fn a_watch_ends_instead_of_reporting_an_undecodable_object_as_deleted() {
         assert_eq!(world.read(&exact).await.unwrap_err().code(), 410, "{version}");
         let mut watching = watching.clone();
         watching.start = WatchStart::After(version.into());
-        let mut watch = world.reads.watch(&request, &watching, None, &"caller").await.unwrap();
+        let mut watch = world
+            .reads
+            .watch(&request, &watching, None, &"caller", &large_object_permits())
+            .await
+            .unwrap();
         let first = timeout(Duration::from_secs(30), watch.next()).await.unwrap().unwrap();
         let text = String::from_utf8_lossy(&first.lines);
         assert!(text.contains("\"code\":410"), "{version}: {text}");

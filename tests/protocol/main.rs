@@ -16,6 +16,7 @@ mod history;
 mod http_requests;
 mod identities;
 mod incomplete;
+mod large_objects;
 mod limits;
 mod lists;
 mod memory;

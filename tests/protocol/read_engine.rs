@@ -10,10 +10,13 @@ use kubewarm_api::model::{
     ReadConsistency, ReadPolicy, ResolvedProfile, ResolvedTarget, Resource, TargetRequirement,
 };
 use kubewarm_cache::store::StoreWriter;
-use kubewarm_client::{ClientProvider as _, ServedResources};
+use kubewarm_client::{ClientProvider as _, KeyedSemaphore, ServedResources};
 use kubewarm_serve::{
+    callers::{PERMIT_BYTES, ReaderLimits},
     metrics::ReadMetrics,
-    reads::{KindResolver, ReadBody, ReadDependencies, ReadService, ServingIndex},
+    reads::{
+        KindResolver, LargeObjectPermits, ReadBody, ReadDependencies, ReadService, ServingIndex,
+    },
 };
 use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget, StatusError};
 use serde_json::Value;
@@ -86,7 +89,7 @@ impl ReadEngine {
         let profiles: Vec<_> = declared.iter().map(profile).collect();
         let serving_index = Arc::new(ServingIndex::of(&profiles));
         let metrics = ReadMetrics::register(&prometheus::Registry::new()).unwrap();
-        let reads = Arc::new(ReadService::new(ReadDependencies {
+        let dependencies = ReadDependencies {
             catalog: engine.catalog.clone(),
             reports: engine.reports.clone(),
             changes: engine.changes(),
@@ -96,7 +99,9 @@ impl ReadEngine {
             serving_index: Box::new(move || Some(Arc::clone(&serving_index))),
             kinds: KindResolver::new(client, snapshots, &[], Handle::current()),
             operator_namespace: "home".into(),
-        }));
+        };
+        let change_cache_bytes = ReaderLimits::default().change_cache_bytes;
+        let reads = Arc::new(ReadService::new(dependencies, change_cache_bytes));
         Self { engine, key, reads, server, forwards, _discovery: discovery }
     }
 
@@ -108,7 +113,10 @@ impl ReadEngine {
         profile: Option<&ProfileRef>,
         path: &str,
     ) -> Result<Value, StatusError> {
-        let answer = self.reads.read(&request(path), profile, &caller, self.forwards).await?;
+        let answer = self
+            .reads
+            .read(&request(path), profile, &caller, &large_object_permits(), self.forwards)
+            .await?;
         let body = match answer.body {
             ReadBody::Whole(body) => body,
             ReadBody::List(mut list) => list.first_piece(1 << 20).await.unwrap().0,
@@ -136,6 +144,12 @@ impl ReadEngine {
             })
             .await;
     }
+}
+
+/// Permits for large objects that no other response uses.
+pub(crate) fn large_object_permits() -> LargeObjectPermits {
+    let permits = ReaderLimits::default().large_object_bytes / PERMIT_BYTES;
+    LargeObjectPermits::new(KeyedSemaphore::new(permits, permits).share(&"caller"))
 }
 
 pub(crate) fn operator_client(server: &ScriptedServer) -> kube::Client {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
 use http::header::AUTHORIZATION;
 use http_body_util::{BodyExt as _, Empty};
-use hyper::client::conn::http1;
+use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use kube::config::Kubeconfig;
@@ -122,6 +122,19 @@ impl ReadApiServer {
     /// Sends a GET request with these headers over a connection of its own. Returns the status code
     /// and the body.
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let response = self.open(path, headers).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// Sends a GET request with these headers over a connection of its own. Returns the response,
+    /// whose body is not read.
+    pub(crate) async fn open(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> http::Response<Incoming> {
         let name = ServerName::try_from("kubewarm.ops.svc").unwrap();
         let tcp = TcpStream::connect(self.address).await.unwrap();
         let io = TokioIo::new(self.connector.connect(name, tcp).await.unwrap());
@@ -133,9 +146,6 @@ impl ReadApiServer {
         let request =
             headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let request = request.body(Empty::<Bytes>::new()).unwrap();
-        let response = sender.send_request(request).await.unwrap();
-        let code = response.status().as_u16();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        (code, String::from_utf8(body.to_vec()).unwrap())
+        sender.send_request(request).await.unwrap()
     }
 }

@@ -29,7 +29,7 @@ const ALLOWED: &[(&str, &[Layer])] = &[
             ("listen", &[]),
             ("metrics", &["callers"]),
             ("forwarded_reads", &["metrics"]),
-            ("reads", &["metrics"]),
+            ("reads", &["callers", "metrics"]),
             ("review", &[]),
             ("applier_registry", &["callers", "review"]),
             ("watcher_registry", &["reads"]),

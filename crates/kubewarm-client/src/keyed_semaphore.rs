@@ -44,6 +44,16 @@ struct SemaphoreParts<K> {
     semaphores: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
+/// The permits of a [`KeyedSemaphore`] that one key can acquire. Each semaphore stands with its
+/// number of permits.
+#[derive(Clone, Debug)]
+pub struct SemaphoreShare {
+    key: (Arc<Semaphore>, usize),
+    /// `None` if the key has no group.
+    group: Option<(Arc<Semaphore>, usize)>,
+    all: (Arc<Semaphore>, usize),
+}
+
 /// One or more permits of a [`KeyedSemaphore`]. Dropping this value releases the permits.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped at once bounds nothing"]
@@ -160,19 +170,19 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.acquire_many(key, 1).await
     }
 
-    /// Waits for `count` permits for `key`, or for the maximum number of permits of one key if
-    /// `count` is larger. The wait has no time limit.
-    ///
-    /// The result holds all these permits and releases them together. Cancel safe.
+    /// Waits for `count` permits for `key`, as [`SemaphoreShare::acquire`] does.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
-        let count = u32::try_from(count.min(self.keys.size)).ok()?;
-        let of_key = self.keys.get(key).acquire_many_owned(count).await.ok()?;
-        let of_group = match self.group_of(key) {
-            Some(group) => Some(group.acquire_many_owned(count).await.ok()?),
-            None => None,
-        };
-        let of_all = Arc::clone(&self.all).acquire_many_owned(count).await.ok()?;
-        Some(KeyedPermit { _key: of_key, _group: of_group, _all: of_all })
+        self.share(key).acquire(count).await
+    }
+
+    /// Returns the permits that `key` can acquire.
+    pub fn share(&self, key: &K) -> SemaphoreShare {
+        let group = self.groups.as_ref().zip(self.group_of(key));
+        SemaphoreShare {
+            key: (self.keys.get(key), self.keys.size),
+            group: group.map(|(groups, group)| (group, groups.parts.size)),
+            all: (Arc::clone(&self.all), self.size),
+        }
     }
 
     /// The semaphore of the key's group, or `None` if the key has no group.
@@ -180,6 +190,31 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         let SemaphoreGroups { group_of, parts } = self.groups.as_ref()?;
         group_of(key).map(|group| parts.get(&group))
     }
+}
+
+impl SemaphoreShare {
+    /// Waits for `count` permits, without a time limit. If one of the limits (of the key, of its
+    /// group or of the semaphore) is less than `count`, takes all permits of this limit.
+    ///
+    /// The result holds all these permits and releases them together. Never returns `None`, because
+    /// the semaphores are never closed. Cancel safe.
+    pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
+        let of_key = acquire_up_to(&self.key, count).await?;
+        let of_group = match &self.group {
+            Some(group) => Some(acquire_up_to(group, count).await?),
+            None => None,
+        };
+        let of_all = acquire_up_to(&self.all, count).await?;
+        Some(KeyedPermit { _key: of_key, _group: of_group, _all: of_all })
+    }
+}
+
+async fn acquire_up_to(
+    (semaphore, size): &(Arc<Semaphore>, usize),
+    count: usize,
+) -> Option<OwnedSemaphorePermit> {
+    let count = u32::try_from(count.min(*size)).unwrap_or(u32::MAX);
+    Arc::clone(semaphore).acquire_many_owned(count).await.ok()
 }
 
 impl<K: Clone + Eq + Hash> SemaphoreParts<K> {
@@ -281,17 +316,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn several_permits_are_acquired_at_once_up_to_the_limit_of_the_key() {
+    async fn several_permits_are_acquired_at_once_up_to_each_limit() {
         let permits = KeyedSemaphore::new(6, 4);
-        let permit = permits.acquire_many(&"a", 9).await.unwrap();
-        assert!(permits.try_acquire(&"a").is_none());
+        let permit = permits.acquire_many(&"a", 5).await.unwrap();
+        let usage = permits.usage();
+        assert_eq!((usage.most_of_one, usage.in_use), (4, 5));
         let waiting = permits.acquire_many(&"b", 3);
         assert!(
             timeout(Duration::from_hours(1), waiting).await.is_err(),
-            "3 permits were acquired, but only 2 are available"
+            "3 permits were acquired, but only 1 is available"
         );
         drop(permit);
-        assert!(permits.acquire_many(&"b", 3).await.is_some());
+        drop(permits.acquire_many(&"b", 3).await.unwrap());
+        let _all = permits.acquire_many(&"a", 9).await.unwrap();
+        assert!(permits.try_acquire(&"b").is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 
 use super::{
     allocation::taken,
+    compression_contexts::body_length,
     contents::StoreContents,
     dictionary::DictionarySet,
     index_entries::IndexEntries,
@@ -114,6 +115,14 @@ impl StoreChange {
     /// Returns the encoding of the object before and after the change.
     pub fn encoding(&self) -> ObjectEncoding {
         self.records().next().map_or(ObjectEncoding::Json, |packed| packed.encoding)
+    }
+
+    /// Number of bytes of the object before or after the change, whichever is larger.
+    pub fn object_length(&self) -> usize {
+        self.records()
+            .filter_map(|packed| body_length(&packed.record).ok())
+            .max()
+            .unwrap_or_default()
     }
 
     /// Whether the UID changed, because the object was deleted and created again with the same

@@ -36,12 +36,18 @@ pub struct ReaderLimits {
     /// The maximum number of connections from one client address that have sent no request yet, or
     /// only requests that kubewarm rejected.
     pub address_connections: NonZeroUsize,
-    /// The percentage of all requests, watches, connections, forwarded requests and unwritten bytes
-    /// that one user can use at the same time.
+    /// The percentage of all requests, watches, connections, forwarded requests, unwritten bytes
+    /// and bytes of large objects that one user can use at the same time.
     pub user_quota: u8,
     /// The maximum number of response bytes, over all connections, that kubewarm has produced and
     /// not yet written to a socket.
     pub unwritten_bytes: usize,
+    /// The maximum number of bytes, over all connections, of encoded objects that are too large for
+    /// one piece of a response. A response contains such an object as a whole while
+    /// `unwritten_bytes` counts only a piece of it.
+    pub large_object_bytes: usize,
+    /// The maximum size in bytes of the cache of recent changes, which all watches share.
+    pub change_cache_bytes: usize,
 }
 
 /// The limits for all callers of one listener (the read API or the admin server). A limit per user
@@ -264,6 +270,8 @@ impl Default for ReaderLimits {
             address_connections: whole(128),
             user_quota: 25,
             unwritten_bytes: 64 << 20,
+            large_object_bytes: 64 << 20,
+            change_cache_bytes: 32 << 20,
         }
     }
 }

@@ -70,26 +70,19 @@ use futures::future::BoxFuture;
 use http::StatusCode;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{DecisionSource, FaultReason, MetricOutcome, RequestFault};
-use kubewarm_client::{KeyedPermit, KeyedSemaphore};
+use kubewarm_client::{KeyedPermit, KeyedSemaphore, SemaphoreShare};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout},
 };
 
-/// One permit of the semaphore for unwritten response bytes covers this number of bytes.
-pub const UNWRITTEN_UNIT: usize = 1 << 10;
+/// One permit of a semaphore that limits the memory of responses covers this number of bytes.
+pub const PERMIT_BYTES: usize = 1 << 10;
 
 /// A callback that receives each decision about a caller: the source of the decision (cache or API
 /// server), the decision itself, and how long the decision took.
 pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
-
-/// One user's part of a semaphore that limits a resource, such as the bytes of unwritten responses.
-#[derive(Clone, Debug)]
-pub struct UserPermits {
-    permits: KeyedSemaphore<LimitKey>,
-    user: LimitKey,
-}
 
 /// Who authenticates the sender of a request that kubewarm forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +175,7 @@ pub struct CallerGate {
     forwarded: KeyedSemaphore<LimitKey>,
     large: KeyedSemaphore<LimitKey>,
     unwritten: KeyedSemaphore<LimitKey>,
+    large_objects: KeyedSemaphore<LimitKey>,
     retry_pace: RetryPace,
     own_retry_pace: RetryPace,
     observer: DecisionObserver,
@@ -253,7 +247,8 @@ impl CallerGate {
             connections: by_quota(connections),
             forwarded: by_quota(limits.forwarded),
             large: by_user(limits.large_responses, quarter(limits.large_responses)),
-            unwritten: by_quota(readers.unwritten_bytes / UNWRITTEN_UNIT),
+            unwritten: by_quota(readers.unwritten_bytes / PERMIT_BYTES),
+            large_objects: by_quota(readers.large_object_bytes / PERMIT_BYTES),
             retry_pace: RetryPace::new(Instant::now()),
             own_retry_pace: RetryPace::new(Instant::now()),
             observer,
@@ -437,14 +432,20 @@ impl CallerGate {
 
     /// The user's permits of the semaphore that limits how many large responses kubewarm encodes at
     /// once. One user has at most a quarter of all permits.
-    pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
-        UserPermits { permits: self.large.clone(), user: caller.limit_key }
+    pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> SemaphoreShare {
+        self.large.share(&caller.limit_key)
     }
 
     /// The user's permits of the semaphore that limits unwritten response bytes. One permit covers
-    /// [`UNWRITTEN_UNIT`] bytes.
-    pub fn unwritten_byte_permits(&self, user: LimitKey) -> UserPermits {
-        UserPermits { permits: self.unwritten.clone(), user }
+    /// [`PERMIT_BYTES`] bytes.
+    pub fn unwritten_byte_permits(&self, user: LimitKey) -> SemaphoreShare {
+        self.unwritten.share(&user)
+    }
+
+    /// The user's permits of the semaphore that limits the memory of large objects in responses.
+    /// One permit covers [`PERMIT_BYTES`] bytes.
+    pub fn large_object_permits(&self, user: LimitKey) -> SemaphoreShare {
+        self.large_objects.share(&user)
     }
 
     /// Counts a watch as `count` watches against the limits on watches until the returned permit is
@@ -515,15 +516,6 @@ impl CallerGate {
             decided.as_ref().err().map_or(MetricOutcome::Success, CallerRejection::outcome);
         (self.observer)(source, outcome, started_at.elapsed());
         decided
-    }
-}
-
-impl UserPermits {
-    /// Waits for `count` permits of the semaphore. If one user can have fewer than `count` permits,
-    /// waits for all permits that the user can have. Never returns `None`, because the semaphore is
-    /// never closed.
-    pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
-        self.permits.acquire_many(&self.user, count).await
     }
 }
 

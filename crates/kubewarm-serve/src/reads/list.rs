@@ -2,9 +2,9 @@
 //! into pages.
 
 use super::{
-    ListEncoder, ReadBody, ReadResponse, ReadService, authorized_scope::AuthorizedScope,
-    covering_informers::CandidateInformer, read_candidates::ReadCandidates,
-    response_envelope::ResponseEnvelope, retry::ReadAttemptError,
+    LargeObjectPermits, ListEncoder, ReadBody, ReadResponse, ReadService,
+    authorized_scope::AuthorizedScope, covering_informers::CandidateInformer,
+    read_candidates::ReadCandidates, response_envelope::ResponseEnvelope, retry::ReadAttemptError,
 };
 use kubewarm_api::model::{InformerScope, ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, ScanBudget, StoreReader};
@@ -19,6 +19,7 @@ impl ReadService {
     pub(super) async fn list(
         &self,
         route: &ReadCandidates<'_>,
+        permits: &LargeObjectPermits,
     ) -> Result<ReadResponse, ReadAttemptError> {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
@@ -74,9 +75,9 @@ impl ReadService {
         let reports = self.dependencies.reports.clone();
         let may_go_on =
             Box::new(move || access_requirement.permit(reports.get_summary(&key).as_ref()));
-        let scope = candidate.authorized_scope.clone();
-        let pages = Box::new(ListEncoder::new(envelope, selected, scope, may_go_on));
-        let media_type = format.media_type;
+        let (scope, media_type) = (candidate.authorized_scope.clone(), format.media_type);
+        let permits = permits.of_response(selected.encoding(), media_type);
+        let pages = Box::new(ListEncoder::new(envelope, selected, scope, permits, may_go_on));
         Ok(ReadResponse::new(ReadBody::List(pages), media_type, candidate, route))
     }
 }

@@ -14,6 +14,7 @@ mod fixtures;
 mod item_position;
 mod kind_info;
 mod kind_resolver;
+mod large_objects;
 mod list;
 mod read_candidates;
 mod read_response;
@@ -26,6 +27,7 @@ mod watch;
 
 pub use self::{
     kind_resolver::KindResolver,
+    large_objects::LargeObjectPermits,
     read_response::{
         DamagedObjectError, ListEncoder, ListEncodingError, PART_BYTES, PIECE_BYTES, ReadBody,
         ReadFreshness, ReadResponse, ReadSource,
@@ -37,6 +39,7 @@ pub use self::{
 use self::{
     covering_informers::CandidateInformer,
     kind_info::KindInfo,
+    large_objects::counted,
     read_candidates::ReadCandidates,
     recent_versions::{SeenReads, WrittenVersions},
     retry::{ReadAttemptError, RequestSender},
@@ -96,13 +99,14 @@ pub struct ReadService {
 
 impl ReadService {
     /// Creates the service that answers gets, lists and watches. The service knows no forwarded
-    /// writes of an earlier process, so reads do not wait for these writes.
-    pub fn new(dependencies: ReadDependencies) -> Self {
+    /// writes of an earlier process, so reads do not wait for these writes. The cache of recent
+    /// changes, which watches share, has at most `change_cache_bytes` bytes.
+    pub fn new(dependencies: ReadDependencies, change_cache_bytes: usize) -> Self {
         Self {
             dependencies,
             written_versions: WrittenVersions::new(),
             seen_reads: SeenReads::new(),
-            change_cache: watch::ChangeCache::default(),
+            change_cache: watch::ChangeCache::new(change_cache_bytes),
         }
     }
 
@@ -118,7 +122,8 @@ impl ReadService {
     /// `can_forward` is whether the API server can answer instead.
     ///
     /// `caller` identifies the client's user: a store that is older than what this user last read
-    /// of the kind and namespace answers only after a freshness check.
+    /// of the kind and namespace answers only after a freshness check. Objects that are too large
+    /// for one piece of a response wait for `permits`.
     ///
     /// # Errors
     ///
@@ -142,14 +147,15 @@ impl ReadService {
         request: &ObjectRequest,
         profile: Option<&ProfileRef>,
         caller: &impl Hash,
+        permits: &LargeObjectPermits,
         can_forward: bool,
     ) -> Result<ReadResponse, StatusError> {
         let started_at = Instant::now();
         let sender = RequestSender { caller: self.seen_reads.hash(caller), can_forward };
         let answered =
             self.when_ready(request, profile, sender, async |route| match &request.name {
-                Some(name) => self.get(route, name),
-                None => self.list(route).await,
+                Some(name) => self.get(route, name, permits).await,
+                None => self.list(route, permits).await,
             });
         let (answer, waited) = answered.await?;
         self.dependencies.reports.observe_read(&answer.source.informer, started_at.elapsed());
@@ -194,14 +200,19 @@ impl ReadService {
         self.dependencies.kinds.resolve(resource).await.map_err(|fault| unresolved(&fault))
     }
 
-    fn get(
+    async fn get(
         &self,
         route: &ReadCandidates<'_>,
         name: &str,
+        permits: &LargeObjectPermits,
     ) -> Result<ReadResponse, ReadAttemptError> {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
         let key = candidate.authorized_scope.key();
+        let encoding = reader.encoding();
+        let permits = permits.of_response(encoding, request.format(encoding)?.media_type);
+        // While the request waits, it keeps nothing that it has read in memory.
+        let permit = permits.acquire(reader.object_length(&key)).await;
         let (object, version) = reader.get_at(&key);
         let version = self.confirm(route, candidate, version.as_ref())?;
         self.record_seen(route, &version);
@@ -242,7 +253,7 @@ impl ReadService {
         let format = request.format(object.encoding)?;
         let metrics = &self.dependencies.metrics;
         let body = response_envelope::whole(&route.kind, &object, format, metrics);
-        let body = ReadBody::Whole(body.map_err(StatusError::from)?);
+        let body = ReadBody::Whole(counted(body.map_err(StatusError::from)?, permit));
         Ok(ReadResponse::new(body, format.media_type, candidate, route))
     }
 

@@ -2,10 +2,14 @@
 //! connection sends it.
 
 use super::{
-    authorized_scope::AuthorizedScope, covering_informers::CandidateInformer,
-    item_position::ItemPosition, read_candidates::ReadCandidates,
+    authorized_scope::AuthorizedScope,
+    covering_informers::CandidateInformer,
+    item_position::ItemPosition,
+    large_objects::{ResponseObjectPermits, counted},
+    read_candidates::ReadCandidates,
     response_envelope::ResponseEnvelope,
 };
+use bytes::Bytes;
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::store::{ObjectSnapshot, ScanBudget};
 use kubewarm_wire::{JsonBuffer, MediaType, StatusError};
@@ -73,7 +77,7 @@ const OBJECT_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub enum ReadBody {
     /// A complete body.
-    Whole(Vec<u8>),
+    Whole(Bytes),
     /// A list that kubewarm encodes in pieces of about [`PIECE_BYTES`].
     List(Box<ListEncoder>),
 }
@@ -87,7 +91,7 @@ pub struct ListEncoder {
     authorized_scope: AuthorizedScope,
     /// Whether the next object is the first of the list, which no comma precedes.
     next_item: ItemPosition,
-    buffer: JsonBuffer,
+    permits: ResponseObjectPermits,
     /// Encoded bytes at the start of the list's next piece, which [`Self::next_piece`] returns.
     left: Vec<u8>,
     scan_budget: ScanBudget,
@@ -151,6 +155,7 @@ impl ListEncoder {
         envelope: ResponseEnvelope,
         snapshot: ObjectSnapshot,
         authorized_scope: AuthorizedScope,
+        permits: ResponseObjectPermits,
         has_access: ListAccessCheck,
     ) -> Self {
         let mut left = Vec::new();
@@ -160,7 +165,7 @@ impl ListEncoder {
             snapshot,
             authorized_scope,
             next_item: ItemPosition::First,
-            buffer: JsonBuffer::default(),
+            permits,
             left,
             scan_budget: ScanBudget::default(),
             has_access,
@@ -169,19 +174,14 @@ impl ListEncoder {
 
     /// Returns the first piece of the encoded list, and whether more pieces can follow. If the list
     /// has at most `bytes` bytes, the first piece is the complete list. Otherwise its size is
-    /// rounded down to a multiple of [`PIECE_BYTES`].
+    /// rounded down to a multiple of [`PIECE_BYTES`]. A large object ends the piece.
     ///
     /// # Errors
     ///
     /// [`ListEncodingError`] if the request can no longer read the informer, or if an object is
     /// damaged.
-    pub async fn first_piece(
-        &mut self,
-        bytes: usize,
-    ) -> Result<(Vec<u8>, bool), ListEncodingError> {
-        let mut out = Vec::new();
-        let has_more = self.fill(bytes + 1, &mut out).await?;
-        Ok((out, has_more))
+    pub async fn first_piece(&mut self, bytes: usize) -> Result<(Bytes, bool), ListEncodingError> {
+        self.fill(bytes + 1, Vec::new()).await
     }
 
     /// Returns the next piece of the encoded list; `None` after the end of the list. Not cancel
@@ -191,32 +191,40 @@ impl ListEncoder {
     ///
     /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1
     /// MiB of decompressed objects, even if the response contains only their metadata.
-    pub async fn next_piece(&mut self) -> Option<Result<Vec<u8>, ListEncodingError>> {
+    pub async fn next_piece(&mut self) -> Option<Result<Bytes, ListEncodingError>> {
         self.envelope.as_ref()?;
         let most = self.snapshot.objects().saturating_mul(OBJECT_BYTES);
-        let mut out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
-        let written = self.fill(PIECE_BYTES, &mut out).await;
+        let out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
+        let written = self.fill(PIECE_BYTES, out).await;
         if written.is_err() {
             self.envelope = None;
         }
-        Some(written.map(|_| out))
+        Some(written.map(|(piece, _)| piece))
     }
 
-    /// Encodes objects until `out` has at least `bytes` bytes. Returns `false` if no object is left
-    /// to encode. Bytes after a multiple of [`PIECE_BYTES`] stay in `left`, so that the parts of a
-    /// response fill their TLS records.
-    async fn fill(&mut self, bytes: usize, out: &mut Vec<u8>) -> Result<bool, ListEncodingError> {
+    /// Encodes objects until `out` has at least `bytes` bytes, or contains a large object. Returns
+    /// `out`, and whether objects are left to encode. Bytes after a multiple of [`PIECE_BYTES`]
+    /// stay in `left`, so that the parts of a response fill their TLS records.
+    async fn fill(
+        &mut self,
+        bytes: usize,
+        mut out: Vec<u8>,
+    ) -> Result<(Bytes, bool), ListEncodingError> {
         out.append(&mut self.left);
         loop {
             self.scan_budget.yield_if_over().await;
-            let has_more = self.write(bytes, out)?;
-            if has_more && out.len() < bytes {
+            let permit = self.permits.acquire(self.snapshot.next_length()).await;
+            let has_more = self.write(bytes, &mut out)?;
+            // The next large object needs a permit too. A piece that waited for a second permit
+            // while it keeps the first one could wait for itself.
+            let is_full = out.len() >= bytes || (permit.is_some() && out.len() > PIECE_BYTES);
+            if has_more && !is_full {
                 continue;
             }
             if has_more && out.len() > PIECE_BYTES {
                 self.left = out.split_off(out.len() - out.len() % PIECE_BYTES);
             }
-            return Ok(has_more);
+            return Ok((counted(out, permit), has_more));
         }
     }
 
@@ -231,15 +239,17 @@ impl ListEncoder {
             snapshot,
             authorized_scope,
             next_item,
-            buffer,
+            permits,
             scan_budget,
             ..
         } = self;
         let Some(envelope) = &*unfinished else { return Ok(false) };
+        // The list does not keep this buffer, which has the size of its largest object.
+        let mut buffer = JsonBuffer::default();
         let mut written = Ok(());
-        let has_more = snapshot.visit_next(|seen| {
+        let has_more = snapshot.visit_next_up_to(permits.small_length(), |seen| {
             if authorized_scope.has(seen.namespace, seen.name) {
-                written = envelope.write(seen.body, *next_item, buffer, out);
+                written = envelope.write(seen.body, *next_item, &mut buffer, out);
                 *next_item = ItemPosition::Next;
             } else {
                 // The store's query already selects only this scope, so an object outside it is the
@@ -271,10 +281,16 @@ impl fmt::Debug for ListEncoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{authorized_scope, informer, parse_request};
+    use crate::reads::{
+        LargeObjectPermits,
+        fixtures::{authorized_scope, informer, parse_request},
+    };
     use futures::FutureExt as _;
-    use kubewarm_api::model::{DecodedObject, Delta, DeltaSink as _, ResourceVersion, Uid};
+    use kubewarm_api::model::{
+        DecodedObject, Delta, DeltaSink as _, ObjectEncoding, ResourceVersion, Uid,
+    };
     use kubewarm_cache::store::{ObjectQuery, StoreCatalog};
+    use kubewarm_client::KeyedSemaphore;
     use kubewarm_wire::{ListEnvelope, MetaVersion, ObjectPart};
     use std::{
         collections::BTreeSet,
@@ -283,6 +299,9 @@ mod tests {
             atomic::{AtomicBool, Ordering},
         },
     };
+
+    /// Enough permits for one object of 256 KiB.
+    const PERMITS: usize = 300;
 
     /// The response to a list request, from a store whose query selected every object of `objects`.
     /// Only `AuthorizedScope` removes objects from this list.
@@ -301,11 +320,13 @@ mod tests {
         query: &str,
         has_access: ListAccessCheck,
     ) -> ListEncoder {
-        pages_of("", objects, path, query, has_access)
+        let form = ObjectPart::Full;
+        pages_of("", form, objects, path, query, has_access)
     }
 
     fn pages_of(
         text: &str,
+        item_form: ObjectPart,
         objects: &[(&str, &str)],
         path: &str,
         query: &str,
@@ -333,19 +354,18 @@ mod tests {
             kind: "Pod".into(),
             list_kind: "PodList".into(),
             is_custom: false,
-            item_form: if text.is_empty() {
-                ObjectPart::Full
-            } else {
-                ObjectPart::Metadata(MetaVersion::V1)
-            },
+            item_form,
             version,
             next: None,
             remaining: None,
         };
+        let share = KeyedSemaphore::new(PERMITS, PERMITS).share(&"jane");
+        let permits = LargeObjectPermits::new(share);
         ListEncoder::new(
             ResponseEnvelope::List(envelope),
             selected,
             authorized_scope(&parse_request(path, query).0),
+            permits.of_response(ObjectEncoding::Json, MediaType::Json),
             has_access,
         )
     }
@@ -415,9 +435,29 @@ mod tests {
         let list: serde_json::Value = serde_json::from_slice(&pieces.concat()).unwrap();
         assert_eq!(list["items"].as_array().unwrap().len(), objects.len());
         let end = pieces.pop().unwrap();
-        let lengths: Vec<_> = pieces.iter().map(Vec::len).collect();
+        let lengths: Vec<_> = pieces.iter().map(Bytes::len).collect();
         assert_eq!(lengths, [2 * PIECE_BYTES, PIECE_BYTES, PIECE_BYTES, PIECE_BYTES]);
         assert!((1..=PIECE_BYTES).contains(&end.len()), "{}", end.len());
+    }
+
+    #[tokio::test]
+    async fn a_large_object_waits_until_the_earlier_one_is_written() {
+        let objects = [("a", "x"), ("a", "y"), ("a", "z")];
+        let text = "x".repeat(256 << 10);
+        let form = ObjectPart::Full;
+        let mut pages = pages_of(&text, form, &objects, "/api/v1/pods", "", Box::new(|| true));
+        let (first, has_more) = pages.first_piece(2 * PIECE_BYTES).await.unwrap();
+        assert!(has_more && first.len() > text.len() - PIECE_BYTES);
+        let mut list = first.to_vec();
+        let mut second = Box::pin(pages.next_piece());
+        assert!(second.as_mut().now_or_never().is_none(), "two large objects are unwritten");
+        drop(first);
+        list.extend(second.await.unwrap().unwrap());
+        while let Some(piece) = pages.next_piece().await {
+            list.extend(piece.unwrap());
+        }
+        let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
+        assert_eq!(list["items"].as_array().unwrap().len(), 3);
     }
 
     #[tokio::test]
@@ -425,7 +465,8 @@ mod tests {
         let names: Vec<_> = (0..20).map(|n| format!("x{n:02}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
         let text = "x".repeat(256 << 10);
-        let all = || pages_of(&text, &objects, "/api/v1/pods", "", Box::new(|| true));
+        let form = ObjectPart::Metadata(MetaVersion::V1);
+        let all = || pages_of(&text, form, &objects, "/api/v1/pods", "", Box::new(|| true));
         assert!(all().next_piece().now_or_never().is_none(), "four objects use up the scan budget");
         assert!(all().first_piece(PIECE_BYTES).now_or_never().is_none());
         let (first, has_more) = all().first_piece(PIECE_BYTES).await.unwrap();

@@ -257,7 +257,7 @@ impl Body for ResponseBody {
         let most = self.left.len().min(PART_BYTES);
         let part = self.left.split_to(most);
         let permit = if self.left.is_empty() { self.permit.take() } else { self.permit.clone() };
-        Poll::Ready(Some(Ok(Frame::data(self.unwritten.part(part, permit)))))
+        Poll::Ready(Some(Ok(Frame::data(self.unwritten.part(part, self.left.len(), permit)))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -369,7 +369,8 @@ mod tests {
         let answer: Arc<UnwrittenResponse> = Arc::default();
         state.track_response(&answer);
         drop(requests_in_progress);
-        let [first, second] = [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), None));
+        let [first, second] =
+            [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), 0, None));
         assert_eq!(look(limits.part_timeout / 2), ConnectionActivity::Busy);
         assert_eq!(look(limits.part_timeout), ConnectionActivity::Stalled);
         drop(first);

@@ -5,10 +5,7 @@ use super::{
     body::{OutgoingResponse, ResponseBody},
     gzip,
 };
-use crate::{
-    callers::UserPermits,
-    reads::{self, ListEncodingError, PIECE_BYTES, ReadBody, ReadSource},
-};
+use crate::reads::{self, ListEncodingError, PIECE_BYTES, ReadBody, ReadSource};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use http::{
@@ -19,6 +16,7 @@ use http::{
     },
     request::Parts,
 };
+use kubewarm_client::SemaphoreShare;
 use kubewarm_wire::{
     DiscoveryResponse, JSON, JsonIndenter, MediaType, PROTOBUF, StatusError, is_known,
 };
@@ -58,7 +56,7 @@ pub(super) async fn objects(
     request: &Parts,
     answer: reads::ReadResponse,
     tag_key: &RandomState,
-    permits: UserPermits,
+    permits: SemaphoreShare,
 ) -> Result<(OutgoingResponse, Option<Duration>), StatusError> {
     let mut headers = headers(content_type(answer.media_type), NOT_KEPT);
     let resource = &answer.source.informer.resource;
@@ -77,7 +75,6 @@ pub(super) async fn objects(
     let age = set_source_headers(&mut headers, &answer.source, tag_key);
     let mut indenter =
         (answer.media_type == MediaType::Json && is_pretty(request)).then(JsonIndenter::default);
-    let first_piece = Bytes::from(first_piece);
     let (first, left) = match &mut indenter {
         None => (first_piece.clone(), Bytes::new()),
         Some(indenter) => {
@@ -92,7 +89,7 @@ pub(super) async fn objects(
     let rest = stream::unfold(rest, |rest| async move {
         let mut rest = rest?;
         let piece = rest.next_piece().await?;
-        Some((piece.map(Bytes::from), Some(rest)))
+        Some((piece, Some(rest)))
     });
     let rest = with_encoding_permits(rest, first_piece.len(), permits);
     let pieces = match indenter {
@@ -144,7 +141,7 @@ where
 fn with_encoding_permits<S>(
     rest: S,
     sent: usize,
-    permits: UserPermits,
+    permits: SemaphoreShare,
 ) -> impl Stream<Item = Result<Bytes, ListEncodingError>>
 where
     S: Stream<Item = Result<Bytes, ListEncodingError>> + 'static,

@@ -3,13 +3,10 @@
 //! that read too slowly.
 
 use super::listen::ConnectionLimits;
-use crate::{
-    callers::{UNWRITTEN_UNIT, UserPermits},
-    reads::PIECE_BYTES,
-};
+use crate::{callers::PERMIT_BYTES, reads::PIECE_BYTES};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
-use kubewarm_client::KeyedPermit;
+use kubewarm_client::{KeyedPermit, SemaphoreShare};
 use parking_lot::Mutex;
 use prometheus::IntCounter;
 use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
@@ -20,7 +17,7 @@ pub(super) struct ResponsePermit {
     _permit: Box<dyn Any + Send>,
     /// The user's permits for unwritten response bytes; `None` for a response without a body or
     /// with a short body.
-    bytes: Option<UserPermits>,
+    bytes: Option<SemaphoreShare>,
     is_timely: bool,
 }
 
@@ -37,9 +34,14 @@ struct UnwrittenResponseState {
     /// writes the parts in this order, so a part that is written or dropped is always the first
     /// one.
     handed: VecDeque<Instant>,
-    /// The time since which at least one part has been unwritten; `None` if all parts are written.
+    /// The time at which kubewarm passed the latest part to hyper; `None` if this part ended its
+    /// piece. The rest of a piece stays in memory until the client reads on, also if an HTTP/2
+    /// client has let hyper write exactly the earlier parts.
+    rest_since: Option<Instant>,
+    /// The time since which the client has had to read a part or the rest of a piece; `None` if
+    /// nothing is left to read.
     since: Option<Instant>,
-    /// The total time, before `since`, in which at least one part of the response was unwritten.
+    /// The total time, before `since`, in which the client had to read.
     taking: Duration,
     /// The size in bytes of all parts of the response so far, written and unwritten.
     bytes: u64,
@@ -65,12 +67,12 @@ struct ResponsePart {
 impl ResponsePermit {
     /// Creates the permits of a response that the client must read at the minimum rate. Without
     /// this rate, a slow client could keep `permit` and so block requests of other clients.
-    pub(super) fn timely(permit: impl Any + Send, bytes: UserPermits) -> Self {
+    pub(super) fn timely(permit: impl Any + Send, bytes: SemaphoreShare) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: true }
     }
 
     /// Creates the permits of a response that the client can read at any rate, such as a watch.
-    pub(super) fn lasting(permit: impl Any + Send, bytes: UserPermits) -> Self {
+    pub(super) fn lasting(permit: impl Any + Send, bytes: SemaphoreShare) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
     }
 
@@ -100,15 +102,21 @@ impl UnwrittenResponse {
     /// permit for only `PIECE_BYTES` bytes.
     pub(super) fn permit(&self, bytes: usize) -> Option<PermitWait> {
         let permits = self.0.lock().permit.as_ref().and_then(|permit| permit.bytes.clone())?;
-        let count = bytes.min(PIECE_BYTES).div_ceil(UNWRITTEN_UNIT);
+        let count = bytes.min(PIECE_BYTES).div_ceil(PERMIT_BYTES);
         Some(async move { permits.acquire(count).await }.boxed())
     }
 
     /// Creates a part of the response from `bytes`. The part holds `permit` until hyper has written
-    /// the part.
-    pub(super) fn part(self: &Arc<Self>, bytes: Bytes, permit: Option<Arc<KeyedPermit>>) -> Bytes {
+    /// the part. The piece has `rest` bytes after this part.
+    pub(super) fn part(
+        self: &Arc<Self>,
+        bytes: Bytes,
+        rest: usize,
+        permit: Option<Arc<KeyedPermit>>,
+    ) -> Bytes {
         let mut progress = self.0.lock();
         let now = Instant::now();
+        progress.rest_since = (rest > 0).then_some(now);
         progress.handed.push_back(now);
         let length = bytes.len() as u64;
         progress.bytes += length;
@@ -121,12 +129,13 @@ impl UnwrittenResponse {
     }
 
     /// Whether the client has left a part unread for too long, or reads the whole response too
-    /// slowly. Time in which all parts are written, for example while kubewarm encodes more
-    /// objects, does not count.
+    /// slowly. Time between two pieces, for example while kubewarm encodes more objects, does not
+    /// count.
     pub(super) fn is_too_slow(&self, now: Instant, limits: ConnectionLimits) -> bool {
         let progress = self.0.lock();
         let elapsed = |since| now.saturating_duration_since(since);
-        let oldest = progress.handed.front().copied().map_or(Duration::ZERO, elapsed);
+        let oldest = progress.handed.front().copied().or(progress.rest_since);
+        let oldest = oldest.map_or(Duration::ZERO, elapsed);
         let taking = progress.taking + progress.since.map_or(Duration::ZERO, elapsed);
         let most =
             limits.part_timeout + Duration::from_secs(progress.bytes / limits.min_bytes_per_second);
@@ -145,7 +154,7 @@ impl Drop for ResponsePart {
     fn drop(&mut self) {
         let mut progress = self.response.0.lock();
         progress.handed.pop_front();
-        if progress.handed.is_empty() {
+        if progress.handed.is_empty() && progress.rest_since.is_none() {
             let since = progress.since.take();
             progress.taking += since.map_or(Duration::ZERO, |since| since.elapsed());
         }
@@ -158,7 +167,7 @@ mod tests {
     use crate::callers::fixtures::user_permits;
     use tokio::time::advance;
 
-    fn many() -> UserPermits {
+    fn many() -> SemaphoreShare {
         let [jane] = user_permits(1 << 20, ["jane"]);
         jane
     }
@@ -170,7 +179,7 @@ mod tests {
     }
 
     fn part(response: &Arc<UnwrittenResponse>, bytes: usize) -> Bytes {
-        response.part(vec![b'x'; bytes].into(), None)
+        response.part(vec![b'x'; bytes].into(), 0, None)
     }
 
     fn is_too_slow(response: &UnwrittenResponse) -> bool {
@@ -198,6 +207,19 @@ mod tests {
         drop(second);
         advance(stall).await;
         assert!(!is_too_slow(&response), "all parts are written");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rest_of_a_piece_must_be_read_in_time() {
+        let stall = ConnectionLimits::default().part_timeout;
+        let response = response(ResponsePermit::lasting((), many()));
+        drop(response.part(Bytes::from_static(b"x"), 1, None));
+        assert!(!is_too_slow(&response));
+        advance(stall).await;
+        assert!(is_too_slow(&response), "the client reads the first part and nothing more");
+        drop(part(&response, 1));
+        advance(stall).await;
+        assert!(!is_too_slow(&response), "the piece is written");
     }
 
     #[tokio::test(start_paused = true)]

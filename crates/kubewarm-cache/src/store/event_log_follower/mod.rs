@@ -184,6 +184,12 @@ impl EventLogFollower {
         }
     }
 
+    /// Makes the next [`EventLogFollower::next_event`] call return the last change again, if the
+    /// event log still contains it. Call this function only after a call that returned a change.
+    pub fn unread(&mut self) {
+        self.lag.next.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Whether the follower started after a resource version that is newer than `version`. If so, a
     /// bookmark at `version` would move the client's version back.
     pub fn is_ahead_of_store(&self, version: &ResourceVersion) -> bool {

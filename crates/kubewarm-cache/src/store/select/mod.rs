@@ -261,6 +261,12 @@ impl ObjectSnapshot {
         self.is_damaged
     }
 
+    /// Returns the number of bytes of the object that [`ObjectSnapshot::visit_next`] visits next;
+    /// 0 if no object is left, or if this object is damaged. Decompresses nothing.
+    pub fn next_length(&self) -> usize {
+        self.rows.length(0).map_or(0, |(_, _, bytes)| bytes)
+    }
+
     /// Calls `visit` for each object in key order, until `visit` returns `Break`. Returns whether
     /// objects are left.
     ///
@@ -272,13 +278,28 @@ impl ObjectSnapshot {
     /// About 2 µs for each object.
     pub fn visit_next(
         &mut self,
+        visit: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>,
+    ) -> bool {
+        self.visit_next_up_to(usize::MAX, visit)
+    }
+
+    /// As [`ObjectSnapshot::visit_next`], but also stops before an object of more than `most`
+    /// bytes, unless the call has visited no object yet.
+    pub fn visit_next_up_to(
+        &mut self,
+        most: usize,
         mut visit: impl FnMut(StoredObjectView<'_>) -> ControlFlow<()>,
     ) -> bool {
         let Self { store, rows, is_damaged, .. } = self;
         store.dictionary_group.contexts.with(|context, body| {
             let mut flow = ControlFlow::Continue(());
+            let mut has_visited = false;
             while flow.is_continue() && rows.len() > 0 {
                 rows.fetch_ahead();
+                if has_visited && rows.length(0).is_some_and(|(_, _, bytes)| bytes > most) {
+                    break;
+                }
+                has_visited = true;
                 match rows.seen(0, store, context, body) {
                     Some(seen) => flow = visit(seen),
                     None => *is_damaged = true,

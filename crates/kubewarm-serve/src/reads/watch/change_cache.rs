@@ -19,14 +19,15 @@ use std::{
 /// The maximum number of changes in the cache. All watches of clients read a change at about the
 /// same time, so watches rarely need an earlier change.
 const MAX_CHANGES: usize = 256;
-/// The maximum size of the cache in bytes. Decompressed objects, parsed fields and encoded event
-/// lines count.
-const MAX_BYTES: usize = 32 << 20;
 
 /// Recent changes of stores. kubewarm decompresses each change once for all client watches. The
 /// cache never keeps changes of Secrets, so that no more copies of their contents stay in memory.
-#[derive(Default)]
-pub(crate) struct ChangeCache(Mutex<ChangeCacheState>);
+pub(crate) struct ChangeCache {
+    state: Mutex<ChangeCacheState>,
+    /// The maximum size of the cache in bytes. Decompressed objects, parsed fields and encoded
+    /// event lines count.
+    max_bytes: usize,
+}
 
 #[derive(Default)]
 struct ChangeCacheState {
@@ -70,6 +71,10 @@ struct EncodedEvent {
 pub(super) type ChangeEventTypes = [Option<EventType>; 2];
 
 impl ChangeCache {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Self { state: Mutex::default(), max_bytes }
+    }
+
     /// Returns the cached entry of the change, and creates the entry if necessary. For a Secret,
     /// returns a new entry each time and does not cache it.
     pub(super) fn get_or_insert(&self, change: Arc<StoreChange>) -> Arc<UnpackedChange> {
@@ -82,14 +87,14 @@ impl ChangeCache {
             return opened(change);
         }
         let address = Arc::as_ptr(&change).addr();
-        let mut kept = self.0.lock();
+        let mut kept = self.state.lock();
         if let Some(known) = kept.by_change.get(&address) {
             return Arc::clone(known);
         }
         let opened = opened(change);
         kept.by_change.insert(address, Arc::clone(&opened));
         kept.order.push_back(address);
-        let gone = kept.shrink();
+        let gone = kept.shrink(self.max_bytes);
         drop(kept);
         drop(gone);
         opened
@@ -171,14 +176,14 @@ impl ChangeCache {
         // stands before the lock of the cache. The size only grows, so of two concurrent results
         // the larger one is correct.
         let bytes = opened.bytes();
-        let mut kept = self.0.lock();
+        let mut kept = self.state.lock();
         let known = kept.by_change.get(&Arc::as_ptr(&opened.change).addr());
         if !known.is_some_and(|known| ptr::eq(Arc::as_ptr(known), opened)) {
             return;
         }
         let weighed = opened.weighed.fetch_max(bytes, Ordering::Relaxed);
         kept.bytes += bytes.saturating_sub(weighed);
-        let gone = kept.shrink();
+        let gone = kept.shrink(self.max_bytes);
         drop(kept);
         drop(gone);
     }
@@ -186,15 +191,15 @@ impl ChangeCache {
     /// Removes all changes from the cache. A watch that still needs a change adds it to the cache
     /// again.
     pub(crate) fn clear(&self) {
-        let kept = std::mem::take(&mut *self.0.lock());
+        let kept = std::mem::take(&mut *self.state.lock());
         drop(kept);
     }
 }
 
 impl ChangeCacheState {
-    fn shrink(&mut self) -> Vec<Arc<UnpackedChange>> {
+    fn shrink(&mut self, max_bytes: usize) -> Vec<Arc<UnpackedChange>> {
         let mut gone = Vec::new();
-        while self.order.len() > MAX_CHANGES || (self.bytes > MAX_BYTES && self.order.len() > 1) {
+        while self.order.len() > MAX_CHANGES || (self.bytes > max_bytes && self.order.len() > 1) {
             let Some(oldest) = self.order.pop_front() else { break };
             if let Some(oldest) = self.by_change.remove(&oldest) {
                 let weighed = oldest.weighed.load(Ordering::Relaxed);
@@ -309,6 +314,8 @@ mod tests {
     use kubewarm_cache::store::{BodyPredicate, FollowerEvent, StoreCatalog, StoreWriter};
     use std::{collections::BTreeSet, thread, time::Duration};
 
+    const MAX_BYTES: usize = 32 << 20;
+
     fn upsert(writer: &mut StoreWriter, version: u64, text: &str) {
         let body = format!(r#"{{"metadata":{{"name":"x"}},"version":{version},"text":"{text}"}}"#);
         writer.apply(Delta::Upsert(DecodedObject {
@@ -329,7 +336,7 @@ mod tests {
         upsert(&mut writer, 4, &text);
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
-        let shared = ChangeCache::default();
+        let shared = ChangeCache::new(MAX_BYTES);
         let labels = parse_request("/api/v1/pods", "labelSelector=app").0.labels;
         let none = ObjectQuery { labels, ..ObjectQuery::default() };
         for version in 6..60 {
@@ -337,7 +344,7 @@ mod tests {
             let FollowerEvent::Change(change) = follower.next_event() else { panic!("a change") };
             let opened = shared.get_or_insert(change);
             assert_eq!(shared.events(&opened, &none, &follower), [None, None]);
-            let kept = shared.0.lock();
+            let kept = shared.state.lock();
             let total: usize = kept.by_change.values().map(|opened| opened.bytes()).sum();
             assert_eq!(kept.bytes, total, "the count equals the memory in use");
             assert!((2 << 20..=MAX_BYTES).contains(&total), "{total} at {version}");
@@ -354,7 +361,7 @@ mod tests {
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         upsert(&mut writer, 6, "two");
         let FollowerEvent::Change(change) = follower.next_event() else { panic!("a change") };
-        let shared = ChangeCache::default();
+        let shared = ChangeCache::new(MAX_BYTES);
         let opened = shared.get_or_insert(Arc::clone(&change));
         let query = |path: &str, value: &str| {
             let path = FieldPath::parse(path).unwrap();
@@ -378,7 +385,11 @@ mod tests {
             assert_eq!(shared.events(&opened, &query(path, value), &follower), expected);
             let is_new = matches!(value, "one" | "6");
             assert_eq!(read() != before, is_new, "only the first watch parses a path");
-            assert_eq!(shared.0.lock().bytes, opened.bytes(), "the cache counts the parsed fields");
+            assert_eq!(
+                shared.state.lock().bytes,
+                opened.bytes(),
+                "the cache counts the parsed fields"
+            );
         }
     }
 
@@ -391,7 +402,7 @@ mod tests {
         let mut follower = catalog.reader(&key).unwrap().follow(&5.into()).unwrap();
         upsert(&mut writer, 6, "one");
         let FollowerEvent::Change(change) = follower.next_event() else { panic!("a change") };
-        let shared = ChangeCache::default();
+        let shared = ChangeCache::new(MAX_BYTES);
         let opened = shared.get_or_insert(Arc::clone(&change));
         assert!(opened.now(&follower).is_some());
         thread::scope(|scope| {
@@ -399,12 +410,12 @@ mod tests {
             let weighing = scope.spawn(|| shared.weigh(&opened));
             for _ in 0..50 {
                 thread::sleep(Duration::from_millis(1));
-                assert!(shared.0.try_lock_for(Duration::from_secs(10)).is_some());
+                assert!(shared.state.try_lock_for(Duration::from_secs(10)).is_some());
             }
             assert!(!weighing.is_finished(), "`weigh` waits for the watch that parses a body");
             drop(read);
         });
-        assert_eq!(shared.0.lock().bytes, opened.bytes());
+        assert_eq!(shared.state.lock().bytes, opened.bytes());
     }
 
     #[test]

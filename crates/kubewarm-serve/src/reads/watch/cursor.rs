@@ -4,7 +4,10 @@ use super::{change_cache::ChangeCache, event_encoder::EventEncoder, feed::WatchP
 use crate::{
     metrics::ClientWatchEnd,
     reads::{
-        DamagedObjectError, authorized_scope::AuthorizedScope, item_position::ItemPosition,
+        DamagedObjectError, LargeObjectPermits,
+        authorized_scope::AuthorizedScope,
+        item_position::ItemPosition,
+        large_objects::{ResponseObjectPermits, counted},
         read_response::PIECE_BYTES,
     },
 };
@@ -13,6 +16,7 @@ use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::{
     EventLogFollower, FollowerEvent, ObjectQuery, ObjectSnapshot, ScanBudget, StoreChange,
 };
+use kubewarm_client::KeyedPermit;
 use kubewarm_wire::{BookmarkKind, EventType, JsonBuffer, MediaType, ObjectRequest, StatusError};
 use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
@@ -30,8 +34,11 @@ pub(super) struct WatchCursor {
     query: ObjectQuery,
     lines: Arc<EventEncoder>,
     pub(super) media_type: MediaType,
-    buffer: JsonBuffer,
     follower: EventLogFollower,
+    permits: ResponseObjectPermits,
+    /// The permit for the next object, after [`WatchCursor::acquire`]; `None` before, and if this
+    /// object is not large.
+    permit: Option<KeyedPermit>,
     /// The initial objects that the watch has not sent yet, and the resource version at which the
     /// watch selected them.
     initial: Option<(ObjectSnapshot, ResourceVersion)>,
@@ -58,6 +65,9 @@ pub struct WatchChunk {
 /// The result of one call of [`WatchCursor::next`].
 #[derive(Debug)]
 pub(super) enum WatchStep {
+    /// The next object is large. Its stored length is this number of bytes. Call
+    /// [`WatchCursor::acquire`] before the next step.
+    Large(usize),
     /// Events to send to the client. The chunk has no events if none of the examined changes
     /// matches the watch.
     Piece(WatchChunk),
@@ -77,7 +87,9 @@ impl WatchCursor {
         query: ObjectQuery,
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
+        permits: &LargeObjectPermits,
     ) -> Self {
+        let permits = permits.of_response(follower.encoding(), lines.media_type);
         let is_initial_bookmark_due =
             initial.is_some() && request.watch.as_ref().is_some_and(|watch| watch.has_bookmarks);
         Self {
@@ -86,7 +98,8 @@ impl WatchCursor {
             query,
             media_type: lines.media_type,
             lines: Arc::new(lines),
-            buffer: JsonBuffer::default(),
+            permits,
+            permit: None,
             initial,
             is_initial_bookmark_due,
             next_event: ItemPosition::First,
@@ -115,12 +128,17 @@ impl WatchCursor {
         self.scan_budget.yield_if_over().await;
     }
 
+    /// Waits until the memory for an object of `length` bytes is free. Cancel safe: if the caller
+    /// drops the call, no event is lost.
+    pub(super) async fn acquire(&mut self, length: usize) {
+        self.permit = self.permits.acquire(length).await;
+    }
+
     /// Produces the next events of the watch. Stops after about 1 MiB of decompressed objects.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
-        match self.next_initial_objects() {
-            Ok(None) => {}
-            Ok(Some(piece)) => return WatchStep::Piece(piece),
-            Err(damaged) => return self.end_with(damaged, &[]),
+        let permit = self.permit.take();
+        if let Some((snapshot, version)) = self.initial.take() {
+            return self.next_initial_objects(snapshot, version, permit);
         }
         let complete =
             if self.is_initial_bookmark_due { self.position.lock().clone() } else { None };
@@ -128,20 +146,32 @@ impl WatchCursor {
             self.is_initial_bookmark_due = false;
             return WatchStep::Piece(self.bookmark(&version, BookmarkKind::InitialEnd));
         }
-        self.next_changes(shared)
+        self.next_changes(shared, permit)
     }
 
-    /// Encodes the next initial objects; `None` if the watch has encoded all initial objects.
-    fn next_initial_objects(&mut self) -> Result<Option<WatchChunk>, DamagedObjectError> {
-        let Self { allowed, lines: by, buffer, next_event, scan_budget, initial, .. } = self;
-        let Some((snapshot, _)) = initial.as_mut() else { return Ok(None) };
+    /// Encodes the next initial objects. The first one can be large, and then needs `permit`.
+    fn next_initial_objects(
+        &mut self,
+        mut snapshot: ObjectSnapshot,
+        version: ResourceVersion,
+        permit: Option<KeyedPermit>,
+    ) -> WatchStep {
+        let (length, small_length) = (snapshot.next_length(), self.permits.small_length());
+        if permit.is_none() && length > small_length {
+            self.initial = Some((snapshot, version));
+            return WatchStep::Large(length);
+        }
+        let Self { allowed, lines: by, next_event, scan_budget, .. } = self;
+        // The watch does not keep this buffer, which has the size of its largest object.
+        let mut buffer = JsonBuffer::default();
         let (mut lines, mut events) = (Vec::with_capacity(PIECE_BYTES), 0);
         let mut written = Ok(());
-        let has_more = snapshot.visit_next(|seen| {
+        let has_more = snapshot.visit_next_up_to(small_length, |seen| {
             // The access review covers only this scope, so the caller may not see an object outside
             // it.
             if allowed.has(seen.namespace, seen.name) {
-                written = by.event(EventType::Added, seen.body, *next_event, buffer, &mut lines);
+                written =
+                    by.event(EventType::Added, seen.body, *next_event, &mut buffer, &mut lines);
                 *next_event = ItemPosition::Next;
                 events += 1;
             }
@@ -149,14 +179,18 @@ impl WatchCursor {
             let has_more = written.is_ok() && lines.len() < PIECE_BYTES && !scan_budget.is_over();
             if has_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        written?;
         if snapshot.is_damaged() {
-            return Err(DamagedObjectError);
+            written = Err(DamagedObjectError);
         }
-        if !has_more {
-            *self.position.lock() = self.initial.take().map(|(_, version)| version);
+        if let Err(damaged) = written {
+            return self.end_with(damaged, &[]);
         }
-        Ok(Some(WatchChunk { lines: lines.into(), events }))
+        if has_more {
+            self.initial = Some((snapshot, version));
+        } else {
+            *self.position.lock() = Some(version);
+        }
+        WatchStep::Piece(WatchChunk { lines: counted(lines, permit), events })
     }
 
     /// Ends the watch after the lines `piece`, because of a damaged object. Otherwise the client
@@ -167,13 +201,25 @@ impl WatchCursor {
         WatchStep::End(ClientWatchEnd::Expired, Some(last))
     }
 
-    fn next_changes(&mut self, shared: &ChangeCache) -> WatchStep {
+    /// Encodes the next changes. The first one can be large, and then needs `permit`.
+    fn next_changes(&mut self, shared: &ChangeCache, permit: Option<KeyedPermit>) -> WatchStep {
         let mut piece: Vec<Bytes> = Vec::new();
         while piece.iter().map(Bytes::len).sum::<usize>() < PIECE_BYTES
             && !self.scan_budget.is_over()
         {
             match self.follower.next_event() {
                 FollowerEvent::Change(change) => {
+                    let length = change.object_length();
+                    if length > self.permits.small_length()
+                        && (permit.is_none() || !piece.is_empty())
+                    {
+                        // kubewarm keeps only the watch's position in memory while it waits.
+                        self.follower.unread();
+                        if piece.is_empty() {
+                            return WatchStep::Large(length);
+                        }
+                        break;
+                    }
                     self.scan_budget.charge(MIN_CHANGE_BYTES);
                     if let Err(damaged) = self.add(change, shared, &mut piece) {
                         return self.end_with(damaged, &piece);
@@ -188,7 +234,8 @@ impl WatchCursor {
                 FollowerEvent::Closed => return self.expire(ClientWatchEnd::InformerGone),
             }
         }
-        WatchStep::Piece(joined(&piece))
+        let WatchChunk { lines, events } = joined(&piece);
+        WatchStep::Piece(WatchChunk { lines: counted(lines, permit), events })
     }
 
     /// Ends the watch because the event log has dropped its changes, or because nothing fills the
@@ -289,12 +336,20 @@ mod tests {
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,
     };
     use kubewarm_cache::store::{StoreCatalog, StoreWriter};
+    use kubewarm_client::KeyedSemaphore;
     use kubewarm_wire::{MetaVersion, ObjectPart, ResponseForm, ResponseFormat};
     use std::collections::BTreeSet;
 
-    /// Adds or changes an object of 256 KiB. Four such objects use up the scan budget of 1 MiB.
+    /// Enough permits for one object of 256 KiB.
+    const PERMITS: usize = 300;
+
+    /// Adds or changes an object of 256 KiB, which is a large object. Four such objects use up the
+    /// scan budget of 1 MiB.
     fn upsert(writer: &mut StoreWriter, name: &str, version: u64) {
-        let text = "x".repeat(256 << 10);
+        upsert_with(&"x".repeat(256 << 10), writer, name, version);
+    }
+
+    fn upsert_with(text: &str, writer: &mut StoreWriter, name: &str, version: u64) {
         let body =
             format!(r#"{{"metadata":{{"name":"{name}"}},"version":{version},"text":"{text}"}}"#);
         writer.apply(Delta::Upsert(DecodedObject {
@@ -310,8 +365,10 @@ mod tests {
         let (catalog, key) = (StoreCatalog::new(), informer("all", "", ""));
         let mut writer = catalog.open(&key, &BTreeSet::new());
         writer.apply(Delta::ListStarted(ReplacePolicy::Changed));
+        // 18 such objects use up the scan budget.
+        let text = "x".repeat(60 << 10);
         for n in 0..objects {
-            upsert(&mut writer, &format!("x{n}"), 4);
+            upsert_with(&text, &mut writer, &format!("x{n}"), 4);
         }
         writer.apply(Delta::ListDone(ResourceVersion::from(5)));
         (catalog, key, writer)
@@ -323,14 +380,34 @@ mod tests {
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
     ) -> WatchCursor {
+        let permits = LargeObjectPermits::new(KeyedSemaphore::new(PERMITS, PERMITS).share(&"jane"));
+        cursor_with(&permits, request, query, follower, initial)
+    }
+
+    fn cursor_with(
+        permits: &LargeObjectPermits,
+        request: &ObjectRequest,
+        query: ObjectQuery,
+        follower: EventLogFollower,
+        initial: Option<(ObjectSnapshot, ResourceVersion)>,
+    ) -> WatchCursor {
         let format = ResponseFormat::json(request.form);
         let lines = EventEncoder::new(&kind(""), format, &metrics());
-        WatchCursor::new(lines, request, authorized_scope(request), query, follower, initial)
+        let scope = authorized_scope(request);
+        WatchCursor::new(lines, request, scope, query, follower, initial, permits)
+    }
+
+    /// The result of the next step, after the wait for a permit.
+    async fn step(cursor: &mut WatchCursor, shared: &ChangeCache) -> WatchStep {
+        let first = cursor.next(shared);
+        let WatchStep::Large(length) = first else { return first };
+        cursor.acquire(length).await;
+        cursor.next(shared)
     }
 
     #[tokio::test]
     async fn an_initial_state_of_large_objects_is_sent_one_scan_budget_at_a_time() {
-        let (catalog, key, _writer) = store(10);
+        let (catalog, key, _writer) = store(40);
         let reader = catalog.reader(&key).unwrap();
         let (selected, follower) = reader.select_and_follow(&ObjectQuery::default());
         let initial = Some((selected, ResourceVersion::from(5)));
@@ -339,8 +416,8 @@ mod tests {
         // if the watch did not stop after 1 MiB of decompressed objects.
         request.form = ResponseForm::Object(ObjectPart::Metadata(MetaVersion::V1));
         let mut cursor = cursor(&request, ObjectQuery::default(), follower, initial);
-        let shared = ChangeCache::default();
-        for (events, has_more) in [(4, true), (4, true), (2, false)] {
+        let shared = ChangeCache::new(1 << 20);
+        for (events, has_more) in [(18, true), (18, true), (4, false)] {
             let WatchStep::Piece(piece) = cursor.next(&shared) else { panic!("objects") };
             assert_eq!((piece.events, cursor.is_beginning()), (events, has_more));
             let is_over = cursor.yield_if_over().now_or_never().is_none();
@@ -364,7 +441,7 @@ mod tests {
             } else {
                 writer.apply(Delta::Purge);
             }
-            let WatchStep::End(_, Some(last)) = cursor.next(&ChangeCache::default()) else {
+            let WatchStep::End(_, Some(last)) = cursor.next(&ChangeCache::new(1 << 20)) else {
                 panic!("no event");
             };
             let line = String::from_utf8_lossy(&last.lines).into_owned();
@@ -380,18 +457,51 @@ mod tests {
         let labels = request.labels.clone();
         let query = ObjectQuery { labels, ..ObjectQuery::default() };
         let mut cursor = cursor(&request, query, follower, None);
-        let shared = ChangeCache::default();
+        let shared = ChangeCache::new(1 << 20);
         for version in 6..11 {
             upsert(&mut writer, "x0", version);
         }
         // For each change, the watch decompresses two objects: the object before and after the
-        // change.
-        for left in [3, 1, 0] {
-            let step = cursor.next(&shared);
+        // change. The first object before a change is small.
+        for left in [2, 0, 0] {
+            let step = step(&mut cursor, &shared).await;
             let is_empty = matches!(&step, WatchStep::Piece(piece) if piece.events == 0);
             assert!(is_empty || matches!(step, WatchStep::Quiet(_)), "{step:?}");
             assert_eq!(cursor.follower.lag().changes(), left);
             cursor.yield_if_over().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_event_waits_until_the_earlier_one_is_written_and_is_not_copied() {
+        let (catalog, key, mut writer) = store(0);
+        let (request, _) = parse_request("/api/v1/pods", "watch=1");
+        let shared = ChangeCache::new(1 << 20);
+        let permits = LargeObjectPermits::new(KeyedSemaphore::new(PERMITS, PERMITS).share(&"jane"));
+        let new_cursor = || {
+            let follower = catalog.reader(&key).unwrap().follow_from_now();
+            cursor_with(&permits, &request, ObjectQuery::default(), follower, None)
+        };
+        let (mut first, mut second) = (new_cursor(), new_cursor());
+        upsert_with("", &mut writer, "small", 6);
+        upsert(&mut writer, "large", 7);
+        upsert_with("", &mut writer, "small", 8);
+        for cursor in [&mut first, &mut second] {
+            let WatchStep::Piece(small) = cursor.next(&shared) else { panic!("an event") };
+            assert_eq!(small.events, 1);
+        }
+        let WatchStep::Piece(sent) = step(&mut first, &shared).await else { panic!("an event") };
+        let line = sent.lines.as_ptr();
+        assert_eq!(sent.events, 1);
+        let WatchStep::Large(length) = second.next(&shared) else { panic!("no permit is needed") };
+        assert!(second.acquire(length).now_or_never().is_none(), "two large events are unwritten");
+        assert_eq!(second.follower.lag().changes(), 2, "the waiting watch has read the change");
+        drop(sent);
+        let WatchStep::Piece(sent) = step(&mut second, &shared).await else { panic!("an event") };
+        assert_eq!((sent.events, sent.lines.as_ptr()), (1, line), "the shared event was copied");
+        for cursor in [&mut first, &mut second] {
+            let WatchStep::Piece(small) = cursor.next(&shared) else { panic!("an event") };
+            assert_eq!(small.events, 1);
         }
     }
 }

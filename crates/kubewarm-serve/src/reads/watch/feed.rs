@@ -128,6 +128,7 @@ impl WatchFeed {
             let mut changed = pin!(changed.notified());
             changed.as_mut().enable();
             match open.step(Instant::now()) {
+                WatchStep::Large(length) => open.cursor.acquire(length).await,
                 WatchStep::Piece(piece) if piece.events > 0 => return Some(piece),
                 // No examined change concerns the watch. If the scan budget is used up, the loop
                 // yields before it examines more changes.

@@ -18,7 +18,7 @@ use self::{
     cursor::WatchCursor, deadlines::WatchDeadlines, event_encoder::EventEncoder, feed::ActiveWatch,
 };
 use super::{
-    ReadService, ReadSource,
+    LargeObjectPermits, ReadService, ReadSource,
     covering_informers::CandidateInformer,
     list::pick,
     read_candidates::ReadCandidates,
@@ -34,7 +34,8 @@ use tokio::time::Instant;
 
 impl ReadService {
     /// Starts a watch. If `profile` is given, only informers of that profile answer. `watching`
-    /// must be the watch options of `request`.
+    /// must be the watch options of `request`. Objects that are too large for one piece of a
+    /// response wait for `permits`.
     ///
     /// # Errors
     ///
@@ -51,12 +52,13 @@ impl ReadService {
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
         caller: &impl Hash,
+        permits: &LargeObjectPermits,
     ) -> Result<WatchFeed, StatusError> {
         // A forwarded watch would stay at the API server until its end, even if a store could serve
         // the watch soon after its start. So watches wait for a store.
         let sender = RequestSender { caller: self.seen_reads.hash(caller), can_forward: false };
         let started = self.when_ready(request, profile, sender, async |route| {
-            self.begin(route, watching, profile).await
+            self.begin(route, watching, profile, permits).await
         });
         let is_sent_as_event = |failure: &StatusError| match failure.code() {
             410 => true,
@@ -80,6 +82,7 @@ impl ReadService {
         route: &ReadCandidates<'_>,
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
+        permits: &LargeObjectPermits,
     ) -> Result<ActiveWatch, ReadAttemptError> {
         let open = |candidate: &CandidateInformer<'_>, follower: EventLogFollower, initial| {
             let query = route.query(candidate);
@@ -102,6 +105,7 @@ impl ReadService {
                     query,
                     follower,
                     initial,
+                    permits,
                 ),
                 timing: WatchDeadlines::new(watching, Instant::now()),
             })

@@ -22,7 +22,7 @@ use http::StatusCode;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use kubewarm_client::KeyedSemaphore;
+use kubewarm_client::{KeyedSemaphore, SemaphoreShare};
 use prometheus::{Registry, TextEncoder};
 use rustls::{
     CipherSuite, ClientConfig, RootCertStore,

@@ -1,7 +1,7 @@
 //! Tests how long a response holds its permits while the client does not read the response.
 
 use super::*;
-use crate::callers::{UNWRITTEN_UNIT, UserPermits, fixtures::user_permits};
+use crate::callers::{PERMIT_BYTES, fixtures::user_permits};
 use crate::server::unwritten_response::ResponsePermit;
 use std::{
     num::NonZeroU64,
@@ -22,7 +22,7 @@ const USERS: [&str; 5] = ["jane", "a", "b", "c", "d"];
 #[derive(Clone)]
 struct RequestPermits {
     requests: KeyedSemaphore<String>,
-    bytes: [UserPermits; 5],
+    bytes: [SemaphoreShare; 5],
 }
 
 /// Answers the path `/USER/NAME`. For the name `some` the response has 60 KiB, for `pieces` 60 KiB
@@ -104,7 +104,7 @@ fn with_bytes(
     change: impl FnOnce(&mut ConnectionLimits),
 ) -> (TestServer, RequestPermits) {
     let requests = KeyedSemaphore::new(permits, permits.div_ceil(4));
-    let permits = RequestPermits { requests, bytes: user_permits(bytes / UNWRITTEN_UNIT, USERS) };
+    let permits = RequestPermits { requests, bytes: user_permits(bytes / PERMIT_BYTES, USERS) };
     let of_threads = permits.clone();
     let handler: RequestHandler = Box::new(move |request| {
         let answer = answer(&request, &of_threads);
