@@ -128,7 +128,7 @@ pub(super) async fn serve_connection(
             .initial_stream_window_size(limits.head_bytes)
             .initial_connection_window_size(limits.head_bytes)
             .max_send_buf_size(limits.max_buffered_bytes)
-            .keep_alive_interval(limits.head_timeout)
+            .keep_alive_interval(limits.ping_interval)
             .keep_alive_timeout(limits.head_timeout)
             .serve_connection(io, service);
         run_connection(connection, http2::Connection::graceful_shutdown, &state, limits, &stop)

@@ -18,6 +18,7 @@
 //! | time and bytes of an unread part of a response | `part_timeout`, `max_buffered_bytes` | connection closed |
 //! | time to read a response, except watches and forwarded ones | `min_bytes_per_second` | connection closed |
 //! | time without a request | `idle_timeout` | connection closed |
+//! | time without an answer to an HTTP/2 ping | `ping_interval` + `head_timeout` | connection closed |
 //! | time for responses in progress when the server stops | [`STOP`] | connection dropped |
 //!
 //! This listener uses hyper, because actix-web, which serves the metrics and debug information, has
@@ -91,6 +92,9 @@ pub(super) struct ConnectionLimits {
     /// How long a connection can stay open without a request. Go clients keep idle connections for
     /// 90 s, so the default is longer: 2 minutes.
     pub(super) idle_timeout: Duration,
+    /// The interval at which kubewarm pings an HTTP/2 client that sends nothing, to notice that it
+    /// is gone. client-go uses the same interval.
+    pub(super) ping_interval: Duration,
     /// The interval at which kubewarm checks for idle connections and clients that read too slowly.
     pub(super) check_interval: Duration,
 }
@@ -105,6 +109,7 @@ impl Default for ConnectionLimits {
             part_timeout: Duration::from_mins(1),
             min_bytes_per_second: const { NonZeroU64::new(64 << 10).unwrap() },
             idle_timeout: Duration::from_mins(2),
+            ping_interval: Duration::from_secs(30),
             check_interval: Duration::from_secs(5),
         }
     }
