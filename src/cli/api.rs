@@ -73,7 +73,8 @@ pub struct ReadApiArgs {
     pub max_connections: Option<NonZeroUsize>,
 
     /// Maximum number of read API connections on which no request was authorized yet, per client
-    /// address or IPv6 /64 network [default: an eighth of --max-connections].
+    /// address. All addresses of an IPv6 /64 network together can have half of --max-connections
+    /// [default: an eighth of --max-connections].
     #[arg(long, value_name = "COUNT")]
     pub address_connections: Option<NonZeroUsize>,
 

@@ -23,11 +23,11 @@ pub struct KeyedSemaphore<K> {
     all: Arc<Semaphore>,
     size: usize,
     keys: SemaphoreParts<K>,
-    /// `None` if no key has a group.
-    groups: Option<SemaphoreGroups<K>>,
+    /// The kinds of groups, as many as calls of `with_groups`.
+    groups: Vec<SemaphoreGroups<K>>,
 }
 
-/// The groups of the keys. A group has a name of the type of keys, but is no key itself.
+/// The groups of one kind. A group has a name of the type of keys, but is no key itself.
 #[derive(Clone, Debug)]
 struct SemaphoreGroups<K> {
     group_of: fn(&K) -> Option<K>,
@@ -92,15 +92,17 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// Creates a semaphore with `all` permits in total, and at most `part` permits for each key.
     pub fn new(all: usize, part: usize) -> Self {
         let all_permits = Arc::new(Semaphore::new(all));
-        Self { all: all_permits, size: all, keys: SemaphoreParts::new(part), groups: None }
+        Self { all: all_permits, size: all, keys: SemaphoreParts::new(part), groups: Vec::new() }
     }
 
     /// Limits the keys of each group together to `part` permits, or to the maximum number of
-    /// permits of one key if this is more. `group_of` returns the group of a key.
-    pub fn with_groups(self, part: usize, group_of: fn(&K) -> Option<K>) -> Self {
+    /// permits of one key if this is more. `group_of` returns the group of a key. A further call
+    /// adds groups of another kind. A key with groups of two kinds counts in that of the first.
+    pub fn with_groups(mut self, part: usize, group_of: fn(&K) -> Option<K>) -> Self {
         // `acquire_many` would wait forever for more permits than the group has.
         let parts = SemaphoreParts::new(part.max(self.keys.size));
-        Self { groups: Some(SemaphoreGroups { group_of, parts }), ..self }
+        self.groups.push(SemaphoreGroups { group_of, parts });
+        self
     }
 
     /// Returns a permit for `key` if one is available now.
@@ -129,7 +131,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         let count = count.min(u32::try_from(self.keys.size).unwrap_or(u32::MAX)).max(1);
         let of_key = self.keys.get(key).try_acquire_many_owned(count);
         let of_key = of_key.map_err(|_| KeyedAcquireError::Key)?;
-        let of_group = self.group_of(key).map(|group| group.try_acquire_many_owned(count));
+        let of_group = self.group_of(key).map(|(group, _)| group.try_acquire_many_owned(count));
         let of_group = of_group.transpose().map_err(|_| KeyedAcquireError::Group)?;
         let of_all = Arc::clone(&self.all).try_acquire_many_owned(count);
         let of_all = of_all.map_err(|_| KeyedAcquireError::All)?;
@@ -144,7 +146,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// keys.
     pub fn usage(&self) -> SemaphoreUsage {
         let (mut part, mut most_of_one) = (self.keys.size, self.keys.most_in_use());
-        if let Some(SemaphoreGroups { parts, .. }) = &self.groups {
+        for SemaphoreGroups { parts, .. } in &self.groups {
             let of_group = parts.most_in_use();
             if of_group.saturating_mul(part) > most_of_one.saturating_mul(parts.size) {
                 (part, most_of_one) = (parts.size, of_group);
@@ -177,18 +179,18 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
 
     /// Returns the permits that `key` can acquire.
     pub fn share(&self, key: &K) -> SemaphoreShare {
-        let group = self.groups.as_ref().zip(self.group_of(key));
         SemaphoreShare {
             key: (self.keys.get(key), self.keys.size),
-            group: group.map(|(groups, group)| (group, groups.parts.size)),
+            group: self.group_of(key),
             all: (Arc::clone(&self.all), self.size),
         }
     }
 
-    /// The semaphore of the key's group, or `None` if the key has no group.
-    fn group_of(&self, key: &K) -> Option<Arc<Semaphore>> {
-        let SemaphoreGroups { group_of, parts } = self.groups.as_ref()?;
-        group_of(key).map(|group| parts.get(&group))
+    /// The semaphore of the key's group, and its number of permits. `None` if the key has no group.
+    fn group_of(&self, key: &K) -> Option<(Arc<Semaphore>, usize)> {
+        self.groups.iter().find_map(|SemaphoreGroups { group_of, parts }| {
+            group_of(key).map(|group| (parts.get(&group), parts.size))
+        })
     }
 }
 
@@ -313,6 +315,24 @@ mod tests {
         assert!(least.acquire_many(&"a/1", 3).await.is_some(), "a group has less than one key");
         let _held = ["a/1", "a/1", "a/2"].map(|key| least.try_acquire(&key));
         assert_eq!(least.usage().most_of_one, 3, "the group is fuller than its keys");
+    }
+
+    #[test]
+    fn groups_of_different_kinds_have_different_limits() {
+        let permits = KeyedSemaphore::new(20, 3)
+            .with_groups(4, |key: &&'static str| key.split_once('/').map(|(group, _)| group))
+            .with_groups(5, |key| key.split_once('-').map(|(group, _)| group));
+        let hold = |key: &'static str| {
+            std::iter::from_fn(|| permits.try_acquire(&key)).collect::<Vec<_>>()
+        };
+        let slots = ["a/1", "a/2", "a-1", "a-2", "b"].map(hold);
+        assert_eq!(slots.each_ref().map(Vec::len), [3, 1, 3, 2, 3]);
+        let [first, ..] = slots;
+        drop(first);
+        assert_eq!(
+            permits.usage(),
+            SemaphoreUsage { size: 20, in_use: 9, part: 3, most_of_one: 3 }
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,6 @@ use super::{
     forwarded_tokens::{ForwardedTokens, ReviewedTokens},
     identity::ClientCertChain,
     limit_key::{LimitKey, LimitKeys},
-    network::network,
     review_queue::ReviewQueue,
     token_expiry::time_to_expiry,
 };
@@ -131,7 +130,7 @@ impl Authenticator {
             (Some(identity), _) => (identity, Instant::now(), None),
             (None, Some(presented)) => {
                 let (identity, authenticated_at) =
-                    self.review_token(presented, network(peer), known, by).await?;
+                    self.review_token(presented, peer.to_canonical(), known, by).await?;
                 (identity, authenticated_at, Some(Arc::clone(presented)))
             }
             (None, None) => return Err(CallerRejection::Unauthorized),

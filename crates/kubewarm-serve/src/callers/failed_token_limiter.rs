@@ -1,7 +1,7 @@
 //! Limits the invalid tokens that each client address can send, so that a client that guesses
 //! tokens does not delay other clients.
 
-use super::{CallerRejection, ReadLimit};
+use super::{CallerRejection, ReadLimit, network::network};
 use kubewarm_client::{KeyedPermit, KeyedSemaphore, KeyedTokenBucket};
 use std::{net::IpAddr, time::Duration};
 use tokio::{sync::Semaphore, time::Instant};
@@ -10,6 +10,10 @@ use tokio::{sync::Semaphore, time::Instant};
 const REFILL_INTERVAL: Duration = Duration::from_millis(100);
 /// The maximum number of invalid tokens that a client address can send at once.
 const BURST: u32 = 10;
+/// All addresses of an IPv6 /64 together can send as many invalid tokens as this number of
+/// addresses. So one pod cannot use up the limit of its node, and a host with a whole /64 cannot
+/// guess without a limit.
+const NETWORK_FACTOR: u32 = 4;
 /// If an address can send fewer invalid tokens than this number, kubewarm reviews only one token of
 /// the address at a time. Otherwise the address could fill the queue of TokenReviews with invalid
 /// tokens.
@@ -17,10 +21,12 @@ const FEW_LEFT: u32 = BURST / 2;
 
 /// Counts how many invalid tokens each address can still send. The limiter removes the entries of
 /// addresses without recent invalid tokens. So memory use grows only with the number of
-/// TokenReviews that fail within about a second.
+/// TokenReviews that fail within about a second, which `network_failures` limits for each /64.
 #[derive(Debug)]
 pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,
+    /// As `failures`, for each IPv6 /64.
+    network_failures: KeyedTokenBucket<IpAddr>,
     /// Permits one TokenReview at a time for each address that can send fewer than `FEW_LEFT`
     /// invalid tokens.
     few: KeyedSemaphore<IpAddr>,
@@ -34,7 +40,7 @@ impl FailedTokenLimiter {
     ///
     /// [`CallerRejection::Limited`] in two cases:
     ///
-    /// - the address can send no invalid token now
+    /// - the address can send no invalid token now, or all addresses of its IPv6 /64 can send none
     /// - the address can send fewer than `FEW_LEFT` invalid tokens, and a TokenReview of one of its
     ///   tokens has not ended
     pub(super) fn acquire_attempt(
@@ -43,7 +49,9 @@ impl FailedTokenLimiter {
         now: Instant,
     ) -> Result<Option<KeyedPermit>, CallerRejection> {
         const LIMITED: CallerRejection = CallerRejection::Limited(ReadLimit::FailedTokens);
-        match self.failures.available(&peer, now) {
+        let of_network = network(&peer)
+            .map_or(u32::MAX, |network| self.network_failures.available(&network, now));
+        match self.failures.available(&peer, now).min(of_network) {
             0 => Err(LIMITED),
             left if left < FEW_LEFT => self.few.try_acquire(&peer).map(Some).ok_or(LIMITED),
             _ => Ok(None),
@@ -52,13 +60,23 @@ impl FailedTokenLimiter {
 
     pub(super) fn record_failure(&self, peer: IpAddr, now: Instant) {
         self.failures.charge(&peer, 1, now);
+        if let Some(network) = network(&peer) {
+            self.network_failures.charge(&network, 1, now);
+        }
     }
 }
 
 impl Default for FailedTokenLimiter {
     fn default() -> Self {
         let few = KeyedSemaphore::new(Semaphore::MAX_PERMITS, 1);
-        Self { failures: KeyedTokenBucket::new(REFILL_INTERVAL, BURST), few }
+        Self {
+            failures: KeyedTokenBucket::new(REFILL_INTERVAL, BURST),
+            network_failures: KeyedTokenBucket::new(
+                REFILL_INTERVAL / NETWORK_FACTOR,
+                BURST * NETWORK_FACTOR,
+            ),
+            few,
+        }
     }
 }
 
@@ -81,6 +99,20 @@ mod tests {
         assert_eq!(fails(Duration::from_millis(99)), 0);
         assert_eq!(fails(Duration::from_millis(500)), 5);
         assert_eq!(fails(Duration::from_mins(1)), 10);
+    }
+
+    #[test]
+    fn a_pod_leaves_failures_to_its_nodes_pods_and_a_whole_ipv6_network_has_a_limit() {
+        let (failed, now) = (FailedTokenLimiter::default(), Instant::now());
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let fails = |peer: IpAddr| {
+            let tries = std::iter::from_fn(|| failed.acquire_attempt(peer, now).ok());
+            tries.inspect(|_| failed.record_failure(peer, now)).count()
+        };
+        let of_network = (1..=8).map(|pod| fails(address(&format!("2001:db8::{pod}"))));
+        assert_eq!(of_network.collect::<Vec<_>>(), [10, 10, 10, 10, 0, 0, 0, 0]);
+        assert_eq!(fails(address("2001:db8:0:1::1")), 10);
+        assert_eq!(fails(address("10.0.0.1")), 10);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The user or client address whose limits a request uses. Each pod of an agents' ServiceAccount is
 //! such a user.
 
-use super::caller_digest::{CallerDigest, DigestKey};
+use super::{
+    caller_digest::{CallerDigest, DigestKey},
+    network::network,
+};
 use kubewarm_api::model::{RequestFault, Subject, is_dns_label, is_dns_subdomain};
 use kubewarm_client::CallerInfo;
 use std::{fmt, net::IpAddr, str::FromStr, sync::Arc};
@@ -13,7 +16,8 @@ pub(super) const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitKey {
-    /// A client address, as long as kubewarm does not know the user.
+    /// A client address, as long as kubewarm does not know the user. As the result of
+    /// [`Self::network`], all addresses of an IPv6 /64 together.
     Address(IpAddr),
     /// A user. All tokens of the user count together.
     User(CallerDigest),
@@ -56,10 +60,18 @@ pub(super) struct LimitKeys {
 impl LimitKey {
     /// The key of all users of the caller's ServiceAccount together, if it is an agents'
     /// ServiceAccount.
-    pub(super) const fn group(&self) -> Option<Self> {
+    pub(super) const fn agents(&self) -> Option<Self> {
         match *self {
             Self::Agent { account, .. } => Some(Self::Agents { account }),
             Self::Address(_) | Self::User(_) | Self::Agents { .. } => None,
+        }
+    }
+
+    /// The key of all addresses of the caller's IPv6 /64 together. `None` for users and IPv4.
+    pub(super) fn network(&self) -> Option<Self> {
+        match self {
+            Self::Address(address) => network(address).map(Self::Address),
+            Self::User(_) | Self::Agent { .. } | Self::Agents { .. } => None,
         }
     }
 }
@@ -164,10 +176,10 @@ mod tests {
         for (at, key) in distinct.iter().enumerate() {
             assert!(!distinct[..at].contains(key), "{at}");
         }
-        let groups = distinct.map(|key| key.group().is_some());
+        let groups = distinct.map(|key| key.agents().is_some());
         assert_eq!(groups, [true, true, true, true, false, false]);
-        assert_eq!(of(name, &["1"]).group(), without_pod.group());
-        assert_ne!(of("system:serviceaccount:shop:other", &[]).group(), without_pod.group());
+        assert_eq!(of(name, &["1"]).agents(), without_pod.agents());
+        assert_ne!(of("system:serviceaccount:shop:other", &[]).agents(), without_pod.agents());
         for pods in [&[""] as &[_], &["1", "2"]] {
             assert_eq!(of(name, pods), without_pod, "{pods:?}");
         }

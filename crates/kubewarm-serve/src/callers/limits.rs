@@ -34,7 +34,8 @@ pub struct ReaderLimits {
     /// HTTP/1.1 one more connection for each watch.
     pub connections: NonZeroUsize,
     /// The maximum number of connections from one client address that have sent no request yet, or
-    /// only requests that kubewarm rejected.
+    /// only requests that kubewarm rejected. All addresses of an IPv6 /64 together can have half of
+    /// `connections`, or this number if it is larger.
     pub address_connections: NonZeroUsize,
     /// The percentage of all requests, watches, connections, forwarded requests, unwritten bytes
     /// and bytes of large objects that one user can use at the same time.
@@ -58,7 +59,8 @@ pub struct ListenerLimits {
     /// this text.
     pub reads: &'static str,
     /// The maximum number of concurrent TokenReviews. One client address can have a quarter of
-    /// these reviews, whatever `user_quota` is, because its clients are not authenticated yet.
+    /// these reviews, whatever `user_quota` is, because its clients are not authenticated yet. All
+    /// addresses of an IPv6 /64 together can have half.
     pub token_reviews: usize,
     /// The maximum number of concurrent access reviews. One user can have `user_quota` percent of
     /// these reviews.
@@ -114,8 +116,8 @@ pub enum ReadLimit {
 }
 
 /// How much of one limit is in use. For a limit per user or client address, this is the usage of
-/// the user or address with the highest usage, or of all pods of an agents' ServiceAccount if they
-/// use a larger part of their limit.
+/// the user or address with the highest usage. If all pods of an agents' ServiceAccount, or all
+/// addresses of an IPv6 /64, use a larger part of their limit, this is their usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUsage {
     /// The limit whose slots are counted.
@@ -278,6 +280,13 @@ impl Default for ReaderLimits {
 
 pub(super) const fn quarter(limit: usize) -> usize {
     if limit < 4 { 1 } else { limit / 4 }
+}
+
+/// The part of a limit that all addresses of an IPv6 /64 can use together. Half of the limit
+/// remains for clients elsewhere. One address has a smaller part, by default at most a quarter, so
+/// one pod leaves something for the other pods of its node.
+pub(crate) const fn network_part(limit: usize) -> usize {
+    limit / 2
 }
 
 /// `limit`, but at least one.

@@ -41,7 +41,6 @@ pub use self::{
     identity::ClientCa,
     limit_key::{AgentAccount, AgentAccountError, LimitKey},
     limits::{LimitUsage, ListenerLimits, ReadLimit, ReaderLimits},
-    network::network,
     rbac::{
         ClusterRules, ClusterRulesWriter, MAX_RULES_AGE, RbacAuthorizer, RbacFallback, RulesProof,
     },
@@ -51,7 +50,8 @@ pub(crate) use self::{
     credentials::is_impersonation_header,
     forwarded_tokens::proves_authentication,
     identity::{ClientCertChain, OptionalClientCertVerifier},
-    limits::ADMISSION_TIMEOUT,
+    limits::{ADMISSION_TIMEOUT, network_part},
+    network::network,
 };
 
 use self::{
@@ -197,21 +197,25 @@ impl CallerGate {
     ) -> Result<Self, ServeError> {
         let key = Arc::new(DigestKey::generate()?);
         let readers = &limits.readers;
-        let (connections, by_address) =
-            (readers.connections.get(), readers.address_connections.get());
+        let connections = readers.connections.get();
         let limit_keys = LimitKeys::new(Arc::clone(&key), Arc::clone(&limits.agents));
         let by_user = |limit: usize, of_user: usize| {
             let of_agents = readers.agents_limit(limit, limits.agents.len());
-            KeyedSemaphore::new(limit, of_user).with_groups(of_agents, LimitKey::group)
+            KeyedSemaphore::new(limit, of_user)
+                .with_groups(of_agents, LimitKey::agents)
+                .with_groups(network_part(limit), LimitKey::network)
         };
         let by_quota = |limit: usize| by_user(limit, readers.user_limit(limit));
         let max_review_wait = limits.max_wait.min(MAX_REVIEW_WAIT);
         let is_failing = Arc::default();
         let reviews_in = (ReadLimit::Reviews, ReadLimit::UserReviews);
+        let by_address = |limit: usize, of_address: usize| {
+            KeyedSemaphore::new(limit, of_address)
+                .with_groups(network_part(limit), LimitKey::network)
+        };
         let new_token_queue = || {
-            let slots = limits.token_reviews;
-            let slots = KeyedSemaphore::new(slots, quarter(slots));
-            let waiting = KeyedSemaphore::new(connections, by_address);
+            let slots = by_address(limits.token_reviews, quarter(limits.token_reviews));
+            let waiting = by_address(connections, readers.address_connections.get());
             let line = WaitingLine::new(slots, waiting, max_review_wait, reviews_in);
             ReviewQueue::new(line, limits.reads, Arc::clone(&is_failing))
         };
@@ -399,10 +403,10 @@ impl CallerGate {
                 ForwardAuthentication::Review => {
                     let caller =
                         self.authenticator.authenticate(credentials, peer, None, by).await?;
-                    ForwardedCaller::reviewed(caller, token, network(peer))
+                    ForwardedCaller::reviewed(caller, token, peer.to_canonical())
                 }
                 ForwardAuthentication::ApiServer => {
-                    self.forwarded_tokens.identify(token, network(peer)).await?
+                    self.forwarded_tokens.identify(token, peer.to_canonical()).await?
                 }
             };
             let permit = self.forwarded.acquire_now(&caller.limit_key).map_err(|exhausted| {

@@ -7,7 +7,8 @@
 //! | resource | limit | reaction to a higher value |
 //! |---|---|---|
 //! | connections in total | `connections` | connection closed at once |
-//! | connections of one address or IPv6 /64 without an accepted request | `address_connections` | closed at once |
+//! | connections of one address without an accepted request | `address_connections` | closed at once |
+//! | connections of one IPv6 /64 without an accepted request | half of `connections` | closed at once |
 //! | time for a handshake, each head, and the first accepted request | `head_timeout` | connection closed |
 //! | bytes of a head | `head_bytes` | 431, or HTTP/2 stream reset |
 //! | lines of an HTTP/1.1 head | 100 | 431 |
@@ -32,7 +33,10 @@ use super::{
 };
 use crate::{
     ServeError,
-    callers::{ClientCa, LimitUsage, OptionalClientCertVerifier, ReadLimit, ReaderLimits, network},
+    callers::{
+        ClientCa, LimitUsage, OptionalClientCertVerifier, ReadLimit, ReaderLimits, network,
+        network_part,
+    },
     certificate::{ServingCertificate, keep_refreshed},
     listen::bind_all_families,
     metrics::ReadMetrics,
@@ -128,9 +132,9 @@ pub struct ReadListener {
 #[derive(Clone, Debug)]
 pub struct ConnectionSlots {
     all: Arc<Semaphore>,
-    /// Limits the connections per client address that have sent no request yet, or only requests
-    /// that kubewarm rejected. All addresses together can have as many connections as `all`
-    /// permits.
+    /// Limits the connections per client address, and per IPv6 /64, that have sent no request yet,
+    /// or only requests that kubewarm rejected. All addresses together can have as many connections
+    /// as `all` permits.
     addresses: KeyedSemaphore<IpAddr>,
 }
 
@@ -242,20 +246,24 @@ impl ReadListener {
 }
 
 impl ConnectionSlots {
-    fn new(limits: ReaderLimits) -> Self {
+    pub(super) fn new(limits: ReaderLimits) -> Self {
         let (all, of_address) = (limits.connections.get(), limits.address_connections.get());
-        let addresses = KeyedSemaphore::new(all, of_address);
+        let addresses =
+            KeyedSemaphore::new(all, of_address).with_groups(network_part(all), network);
         Self { all: Arc::new(Semaphore::new(all)), addresses }
     }
 
-    /// Counts a connection against the total limit and against the limit of `address`, until the
-    /// results are dropped. The error is the limit that the connection would exceed.
-    fn acquire(&self, address: IpAddr) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
+    /// Counts a connection against the total limit and against the limits of `address` and its IPv6
+    /// /64, until the results are dropped. The error is the limit that the connection would exceed.
+    pub(super) fn acquire(
+        &self,
+        address: IpAddr,
+    ) -> Result<(OwnedSemaphorePermit, KeyedPermit), ReadLimit> {
         let of_all = Arc::clone(&self.all).try_acquire_owned();
         let of_all = of_all.map_err(|_| ReadLimit::Connections)?;
         let slot = self.addresses.acquire_now(&address).map_err(|exhausted| match exhausted {
             KeyedAcquireError::All => ReadLimit::Connections,
-            // Addresses have no groups.
+            // The group of an address is its IPv6 /64.
             KeyedAcquireError::Key | KeyedAcquireError::Group => ReadLimit::AddressConnections,
         })?;
         Ok((of_all, slot))
@@ -347,7 +355,7 @@ async fn accept(listener: net::TcpListener, shared: Arc<ReadServer>, connections
                 continue;
             }
         };
-        let slots = shared.connections.acquire(network(peer.ip()));
+        let slots = shared.connections.acquire(peer.ip().to_canonical());
         let was_full = shared.is_full.swap(slots.is_err(), Ordering::Relaxed);
         let (of_all, slot) = match slots {
             Ok(slots) => slots,

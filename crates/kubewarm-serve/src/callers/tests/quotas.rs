@@ -80,6 +80,30 @@ async fn one_address_sends_few_token_reviews_at_once_and_the_rest_wait_or_fail()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_leaves_token_reviews_to_its_nodes_pods_and_a_node_to_other_nodes() {
+    let delay = Duration::from_secs(2);
+    for (peers, expected) in [
+        (&["2001:db8::1"] as &[&str], 8),
+        (&["2001:db8::1", "2001:db8::2"], 16),
+        (&["2001:db8::1", "2001:db8::2", "2001:db8::3"], 16),
+        (&["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1"], 24),
+        (&["10.0.0.1", "10.0.0.2", "::ffff:10.0.0.2"], 16),
+    ] {
+        let fake = FakeReviews { delay, ..FakeReviews::new(said) };
+        let in_progress = Arc::clone(&fake.now);
+        let (callers, _) = reading(fake);
+        let get = action("get", Some("web"));
+        let ask = async |(peer, n): (&str, u8)| {
+            let token = credentials(&format!("{peer}-{n}"), &[]);
+            callers.admit(&token, &get, peer.parse().unwrap(), RequestKind::Read).await.map(drop)
+        };
+        let requests = peers.iter().flat_map(|&peer| (0..20).map(move |n| (peer, n)));
+        assert!(timeout(delay / 2, join_all(requests.map(ask))).await.is_err());
+        assert_eq!(in_progress.load(Ordering::Relaxed), expected, "{peers:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_user_has_few_access_reviews_at_once_from_all_addresses() {
     let delay = Duration::from_secs(1);
     let (callers, count) = reading(FakeReviews { delay, ..FakeReviews::new(said) });

@@ -2,6 +2,7 @@
 //! connections, and bodies.
 
 use super::*;
+use crate::{callers::ReadLimit, server::listen::ConnectionSlots};
 use futures::{future::ready, stream::FuturesUnordered};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
@@ -90,6 +91,22 @@ async fn a_flood_from_one_address_leaves_connections_for_others() {
     };
     timeout(MOST, again).await.expect("slots are released");
     served.end().await;
+}
+
+#[test]
+fn connections_count_by_address_and_by_ipv6_network() {
+    let slots = ConnectionSlots::new(connections(16, 2));
+    let hold = |address: &str| {
+        let address = address.parse().unwrap();
+        std::iter::from_fn(|| slots.acquire(address).ok()).collect::<Vec<_>>()
+    };
+    let pods = [1, 2, 3, 4, 5].map(|pod| hold(&format!("2001:db8::{pod}")));
+    assert_eq!(pods.each_ref().map(Vec::len), [2, 2, 2, 2, 0], "one node gets half of all");
+    let others = ["2001:db8:0:1::1", "10.0.0.1", "10.0.0.2", "10.0.0.3"].map(hold);
+    assert_eq!(others.each_ref().map(Vec::len), [2; 4]);
+    drop(others);
+    let rejected = slots.acquire("2001:db8::6".parse().unwrap()).err();
+    assert_eq!(rejected, Some(ReadLimit::AddressConnections));
 }
 
 #[tokio::test]
