@@ -15,6 +15,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 /// Size limit of one `CustomResourceDefinition`. A definition with long schemas has about 2 MiB.
 const MAX_BYTES: usize = 8 << 20;
 const TIME: Duration = Duration::from_secs(5);
+/// Maximum number of printer columns of all versions of a definition together, to limit memory: a
+/// column takes 1.4 KiB, and etcd's limit on an object permits 25,000. Definitions usually have
+/// fewer than 50.
+const MAX_COLUMNS: usize = 1_000;
 
 /// The fields of a custom resource that field selectors can use. Each entry contains the field's
 /// name in a selector and its path in the object.
@@ -27,7 +31,8 @@ pub struct CrdInfo {
     pub list_kind: Arc<str>,
     /// The selectable fields, by served version.
     pub fields: BTreeMap<Arc<str>, SelectableFields>,
-    /// The printer columns, by served version.
+    /// The printer columns, by served version. At most 1,000 for all versions together; kubewarm
+    /// omits further columns.
     pub columns: BTreeMap<Arc<str>, Arc<[CustomColumn]>>,
 }
 
@@ -99,6 +104,7 @@ fn kept(RawCrd { spec }: RawCrd, resource: &GroupResource) -> Option<CrdInfo> {
     let given = spec.names.list_kind.filter(|given| !given.is_empty());
     let list_kind = given.unwrap_or_else(|| format!("{}List", spec.names.kind));
     let mut kept = CrdInfo { list_kind: list_kind.into(), ..CrdInfo::default() };
+    let mut columns_left = MAX_COLUMNS;
     for version in spec.versions.into_iter().filter(|version| version.served) {
         let fields = version.selectable_fields.iter().filter_map(|field| {
             let label = field.json_path.strip_prefix('.')?;
@@ -106,20 +112,22 @@ fn kept(RawCrd { spec }: RawCrd, resource: &GroupResource) -> Option<CrdInfo> {
         });
         let name: Arc<str> = version.name.into();
         kept.fields.insert(Arc::clone(&name), fields.collect());
-        kept.columns.insert(name, columns(&version.additional_printer_columns));
+        let columns = columns(&version.additional_printer_columns, columns_left);
+        columns_left = columns_left.saturating_sub(columns.len());
+        kept.columns.insert(name, columns);
     }
     Some(kept)
 }
 
-/// Parses the `additionalPrinterColumns` of a `CustomResourceDefinition`. Stops at the first column
-/// that it cannot parse, as the API server does.
+/// Parses the first `most` of the `additionalPrinterColumns` of a `CustomResourceDefinition`. Stops
+/// at the first column that it cannot parse, as the API server does.
 ///
 /// If the definition has no columns, returns the column `Age`, as the API server does.
-fn columns(written: &[CustomResourceColumnDefinition]) -> Arc<[CustomColumn]> {
+fn columns(written: &[CustomResourceColumnDefinition], most: usize) -> Arc<[CustomColumn]> {
     if written.is_empty() {
         return CustomColumn::age().into_iter().collect();
     }
-    written.iter().map_while(CustomColumn::new).collect()
+    written.iter().take(most).map_while(CustomColumn::new).collect()
 }
 
 #[cfg(test)]
@@ -128,6 +136,7 @@ mod tests {
     use http::{Request, Response};
     use kube::client::Body;
     use kubewarm_api::model::FaultReason;
+    use serde_json::{Value, json};
     use std::convert::Infallible;
     use tower::service_fn;
 
@@ -174,6 +183,27 @@ mod tests {
         let columns = |version: &str| info.columns[version].to_vec();
         assert_eq!(columns("v1"), CustomColumn::age().into_iter().collect::<Vec<_>>());
         assert_eq!(columns("v2"), CustomColumn::new(&size).into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_columns_of_all_versions_together_are_limited() {
+        let version = |name: &str, count: usize| {
+            let column = json!({"name": "a", "type": "string", "jsonPath": ".a"});
+            let columns = vec![column; count];
+            json!({"name": name, "served": true, "additionalPrinterColumns": columns})
+        };
+        let kept = |versions: [Value; 3]| {
+            let names = json!({"kind": "Part", "plural": "parts"});
+            let spec = json!({"group": "example.com", "names": names, "versions": versions});
+            let resource = GroupResource::new("example.com", "parts").unwrap();
+            let info = CrdInfo::of(json!({"spec": spec}), &resource).unwrap();
+            ["v1", "v2", "v3"].map(|version| info.columns[version].len())
+        };
+        let usual = [version("v1", 20), version("v2", 0), version("v3", 30)];
+        assert_eq!(kept(usual), [20, 1, 30]);
+        // etcd permits about so many columns.
+        let most = [version("v1", 900), version("v2", 24_000), version("v3", 100)];
+        assert_eq!(kept(most), [900, 100, 0]);
     }
 
     #[tokio::test]
