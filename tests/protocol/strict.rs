@@ -8,17 +8,32 @@ use crate::{
     server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::{GroupResource, ObjectKey, ReadConsistency};
-use kubewarm_wire::{WriteTarget, encode_continue_token};
+use kubewarm_wire::{StatusError, WriteTarget, encode_continue_token};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const PODS: &str = "/api/v1/pods";
-/// Half of the longest wait of a read. A read that ends within this time has not waited for a
-/// proof.
-const EARLY: Duration = Duration::from_millis(2_500);
+/// Less than the longest wait of a read, which is 6 s. A read that ends within this time has not
+/// waited for a proof.
+const EARLY: Duration = Duration::from_secs(5);
+/// How often a test repeats a read that a busy machine can delay.
+const TRIES: usize = 50;
 
 fn strict(forwards: bool) -> ReadSetup {
     ReadSetup { forwards, consistency: ReadConsistency::Strict, ..ReadSetup::default() }
+}
+
+/// Reads until a store answers. On a busy machine, a check can take more than the 25 ms after which
+/// kubewarm forwards a read.
+async fn until_answered(world: &ReadEngine) -> Result<Vec<String>, StatusError> {
+    let mut answer = world.read(PODS).await;
+    for _ in 1..TRIES {
+        if !answer.as_ref().is_err_and(StatusError::is_specific_to_cache) {
+            break;
+        }
+        answer = world.read(PODS).await;
+    }
+    answer
 }
 
 /// A large store of a kind for which the API server sends no bookmarks, although the newest version
@@ -53,7 +68,7 @@ async fn a_strict_read_without_a_proof_is_forwarded_and_the_proof_goes_on() {
     let before = world.engine.reports.get(&world.key).unwrap().current_at;
     feed.line(event("MODIFIED", object("a", 1, 9)));
     world.engine.until(&world.key, |report| report.current_at > before).await;
-    assert_eq!(world.read(PODS).await.unwrap(), ["a"]);
+    assert_eq!(until_answered(&world).await.unwrap(), ["a"]);
 }
 
 #[tokio::test]
@@ -81,9 +96,9 @@ async fn a_large_store_of_a_kind_without_bookmarks_is_refused_without_a_wait() {
     // The first freshness check finds out that the API server sends no bookmarks for this kind. The
     // second read then needs no wait.
     assert_eq!(world.read(PODS).await.unwrap_err().code(), 504);
-    let began = Instant::now();
+    let probes = world.server.count(Kind::Probe);
     assert_eq!(world.read(PODS).await.unwrap_err().code(), 504);
-    assert!(began.elapsed() < EARLY, "{:?}", began.elapsed());
+    assert_eq!(world.server.count(Kind::Probe), probes);
 }
 
 #[tokio::test]
@@ -108,19 +123,21 @@ async fn a_later_page_of_a_newer_list_is_forwarded_or_waits_for_its_version() {
 
 #[tokio::test]
 async fn a_bounded_read_of_an_unproven_store_is_forwarded_or_waits_for_a_check() {
+    // Many times as long as the check, so that its result is not stale on a busy machine either.
+    let max_staleness = Duration::from_secs(2);
     for forwards in [true, false] {
-        let max_staleness = Some(Duration::from_millis(500));
-        let setup = ReadSetup { forwards, max_staleness, ..ReadSetup::default() };
+        let setup =
+            ReadSetup { forwards, max_staleness: Some(max_staleness), ..ReadSetup::default() };
         let world = ReadEngine::start_with(setup, |asked| match asked.kind {
             Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
             Kind::First => {
-                Reply::json(list(50, &[object("a", 1, 3)])).after(Duration::from_millis(400))
+                Reply::json(list(50, &[object("a", 1, 3)])).after(Duration::from_millis(100))
             }
             _ => quiet(asked),
         })
         .await;
         let listed = world.engine.until_watching(&world.key).await.current_at;
-        sleep(Duration::from_millis(600)).await;
+        sleep(max_staleness).await;
         match world.read(PODS).await {
             Err(failure) => assert!(forwards && failure.is_specific_to_cache(), "{failure:?}"),
             Ok(names) => assert_eq!((forwards, names), (false, vec!["a".to_owned()])),
@@ -282,9 +299,9 @@ async fn another_reads_check_ends_the_wait_for_a_write() {
     let world = ReadEngine::start(script).await;
     world.engine.until_watching(&world.key).await;
     let freshness_checker = world.engine.freshness_checker();
-    let mut shortest = Duration::MAX;
-    // A busy machine can delay a single read.
-    for version in 60..66 {
+    // Without another read's check, the read makes its own check after 250 ms.
+    let own_check = Duration::from_millis(250);
+    for version in (60..).take(TRIES) {
         write(&world, version);
         let began = Instant::now();
         let check = async {
@@ -293,8 +310,10 @@ async fn another_reads_check_ends_the_wait_for_a_write() {
         };
         let (answer, ()) = tokio::join!(world.read(PODS), check);
         assert_eq!(answer.unwrap(), ["a"]);
-        shortest = shortest.min(began.elapsed());
+        // A busy machine can delay a single read.
+        if began.elapsed() < own_check {
+            return;
+        }
     }
-    // Without another read's check, the read makes its own check after 250 ms.
-    assert!(shortest < Duration::from_millis(250), "{shortest:?}");
+    panic!("each of {TRIES} reads waited {own_check:?}");
 }
