@@ -14,6 +14,7 @@ use kubewarm_cache::informer::{
 };
 use kubewarm_serve::metrics::ClientWatchEnd;
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout};
 
@@ -273,8 +274,8 @@ async fn a_store_is_dropped_when_no_profile_serves_stale_data() {
     assert_eq!(server.count(Kind::List), 2);
 }
 
-#[tokio::test]
-async fn a_block_ends_a_clients_watch_that_no_change_wakes() {
+/// Blocks an informer while a client's watch waits for changes. Returns the watch's last event.
+async fn last_event_after(state: PermissionState) -> Value {
     let world = ReadEngine::start(|asked| match asked.kind {
         Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
         _ => quiet(asked),
@@ -290,11 +291,25 @@ async fn a_block_ends_a_clients_watch_that_no_change_wakes() {
     assert_eq!(watch.next().await.unwrap().events, 1, "the initial object");
     let is_open = timeout(Duration::from_millis(100), watch.next()).await.is_err();
     assert!(is_open && watch.ended().is_none());
-    // The API server has not rejected the informer, so the store keeps its objects and its log.
-    let state =
-        PermissionState::Unverified { verified_at: Timestamp::now(), message: "429".into() };
     decide(&world.engine.reports, &world.key, state);
-    let last = timeout(Duration::from_secs(6), watch.next()).await.unwrap();
-    assert!(last.is_none(), "the client can resume, so the watch ends without an error event");
+    let last = timeout(Duration::from_secs(6), watch.next()).await.unwrap().unwrap();
     assert_eq!(watch.ended(), Some(ClientWatchEnd::InformerGone));
+    assert!(watch.next().await.is_none());
+    serde_json::from_slice(&last.lines).unwrap()
+}
+
+#[tokio::test]
+async fn a_block_ends_a_clients_watch_with_the_error_of_the_next_request() {
+    let unverified =
+        PermissionState::Unverified { verified_at: Timestamp::now(), message: "429".into() };
+    for (state, code, why) in [
+        // The API server has not rejected the informer, so the store keeps its objects and its
+        // event log. After 429, client-go watches from its last version, without a list.
+        (unverified, 429, "could not verify"),
+        (forbidden(), 503, "lacks list or watch permission"),
+    ] {
+        let event = last_event_after(state).await;
+        assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(code)));
+        assert!(event["object"]["message"].as_str().unwrap().contains(why), "{event}");
+    }
 }

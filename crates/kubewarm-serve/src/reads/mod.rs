@@ -7,6 +7,7 @@
 
 mod access_loss_check;
 mod authorized_scope;
+mod cold_cause;
 mod covering_informers;
 mod field_filter;
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use super::{
     RETRY_AFTER_SECONDS, ReadService,
+    cold_cause::ColdCause,
     covering_informers::{AGGREGATED, CandidateInformer, CoveringInformers, not_cached},
     field_filter::FieldFilter,
     kind_info::KindInfo,
     list::remembers,
     recent_versions::{CallerHash, SeenRead, WrittenVersion},
-    retry::{ColdCause, FreshnessWait, ReadAttemptError, VersionWait},
+    retry::{FreshnessWait, ReadAttemptError, VersionWait},
 };
 use kubewarm_api::model::{GroupResource, InformerKey, ReadConsistency, ResourceVersion};
 use kubewarm_cache::{

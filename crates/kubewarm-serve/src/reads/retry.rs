@@ -1,12 +1,12 @@
 //! Repeats an attempt to answer a request, until a store can answer or a further wait cannot help.
 
 use super::{
-    RETRY_AFTER_SECONDS, ReadService, covering_informers::CoveringInformers,
+    ReadService, cold_cause::ColdCause, covering_informers::CoveringInformers,
     read_candidates::ReadCandidates, recent_versions::CallerHash,
 };
 use crate::metrics::WaitReason;
 use futures::future::{pending, select_all};
-use kubewarm_api::model::{GroupResource, InformerKey, MetricOutcome, ProfileRef, ResourceVersion};
+use kubewarm_api::model::{InformerKey, MetricOutcome, ProfileRef, ResourceVersion};
 use kubewarm_cache::{
     informer::{FreshnessCheckResult, InformerHandles},
     store::StoreReader,
@@ -40,17 +40,6 @@ const CHECK_PAUSE: Duration = Duration::from_secs(1);
 /// The maximum number of attempts for one read. kubewarm repeats an attempt if the informer lost
 /// access or relisted during the attempt. After the last attempt, kubewarm returns 429.
 const MAX_TRIES: usize = 4;
-
-/// Why no informer that can answer a request is readable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ColdCause {
-    /// At least one informer lists, or waits for its list.
-    NotWarm,
-    /// All informers are blocked because kubewarm could not verify their access.
-    Unverified,
-    /// All informers lack permission to list or watch.
-    Forbidden,
-}
 
 /// Why kubewarm cannot answer a read yet.
 pub(super) enum ReadAttemptError {
@@ -107,16 +96,6 @@ pub(super) struct FreshnessWait {
     pub(super) written: Option<VersionWait>,
     /// The error that the client receives if no freshness check confirms the store.
     pub(super) failure: StatusError,
-}
-
-impl ColdCause {
-    fn error(self, resource: &GroupResource) -> StatusError {
-        match self {
-            Self::NotWarm => StatusError::not_warm(resource, RETRY_AFTER_SECONDS),
-            Self::Unverified => StatusError::access_unverified(resource, RETRY_AFTER_SECONDS),
-            Self::Forbidden => StatusError::access_missing(resource),
-        }
-    }
 }
 
 impl From<StatusError> for ReadAttemptError {

@@ -4,9 +4,9 @@
 use super::{
     access_loss_check::AccessLossCheck,
     authorized_scope::AuthorizedScope,
+    cold_cause::ColdCause,
     field_filter::FieldFilter,
     kind_info::KindInfo,
-    retry::ColdCause,
     serving_index::{ServingIndex, ServingInformer},
 };
 use kubewarm_api::model::{
@@ -232,16 +232,8 @@ impl<'a> CoveringInformers<'a> {
                 age,
             });
         }
-        let all = |is: fn(&InformerReport) -> bool| {
-            !candidates.is_empty() && candidates.iter().all(|candidate| is(&candidate.report))
-        };
-        let cause = if all(InformerReport::is_forbidden) {
-            ColdCause::Forbidden
-        } else if all(InformerReport::is_unverified) {
-            ColdCause::Unverified
-        } else {
-            ColdCause::NotWarm
-        };
+        let causes = candidates.iter().map(|candidate| ColdCause::of(&candidate.report));
+        let cause = causes.reduce(ColdCause::and).unwrap_or(ColdCause::NotWarm);
         candidates.retain(|candidate| candidate.can_be_read(&candidate.report));
         let bound = self.max_staleness();
         candidates.sort_by(|a, b| a.rank(bound).cmp(&b.rank(bound)).then_with(|| a.key.cmp(b.key)));

@@ -3,7 +3,7 @@
 use super::{
     super::{
         ReadService, ReadSource, ServingIndex, access_loss_check::AccessLossCheck,
-        covering_informers::CoveringInformers,
+        cold_cause::ColdCause, covering_informers::CoveringInformers,
     },
     cursor::{WatchChunk, WatchCursor, WatchStep, error},
     deadlines::{PROFILE_CHECK_INTERVAL, WatchDeadlines},
@@ -205,10 +205,13 @@ impl ActiveWatch {
             return None;
         }
         let gone = ClientWatchEnd::InformerGone;
-        let is_blocked = report.is_some_and(|report| report.lost_at.is_some());
-        // A blocked informer can keep its event log. So the watch ends without an error event, and
-        // the client can resume when the informer is warm again.
-        Some(if is_blocked { WatchStep::End(gone, None) } else { self.cursor.expire(gone) })
+        let denied = report.filter(|report| report.lost_at.is_some() || report.is_forbidden());
+        let Some(denied) = denied else { return Some(self.cursor.expire(gone)) };
+        // The last event is the error that the client's next request would get. The event is not
+        // 410, because the informer can keep its event log: a client that does not list again can
+        // resume when the informer is warm again.
+        let failure = ColdCause::of(&denied).error(self.request.resource.group_resource());
+        Some(WatchStep::End(gone, Some(error(&failure, self.cursor.media_type))))
     }
 
     /// Whether a profile still serves reads from the informer. Reads the profiles only if they have
