@@ -50,14 +50,13 @@ impl StatusError {
         Self { is_rejection: true, ..failure.after(retry_after_seconds) }
     }
 
-    /// 503: the identity with which kubewarm reads the resource lacks the permission to list or
-    /// watch it. Usually only a person can help, so the error has no `Retry-After`: client-go would
-    /// retry for more than a minute before kubectl prints the message. The informers of client-go
-    /// and kube-rs retry any error.
-    pub fn access_missing(resource: &GroupResource) -> Self {
-        let message = format!(
-            "{resource} not readable: kubewarm lacks list or watch permission; the status of the CacheProfile names it"
-        );
+    /// 503: the identity with which kubewarm reads the resource cannot list or watch it. `why`
+    /// completes the message. Usually only a person can help, so the error has no `Retry-After`:
+    /// client-go would retry for more than a minute before kubectl prints the message. The
+    /// informers of client-go and kube-rs retry any error.
+    pub fn access_missing(resource: &GroupResource, why: &str) -> Self {
+        let message =
+            format!("{resource} not readable: {why}; the status of the CacheProfile names it");
         let failure = Self::new(503, "ServiceUnavailable", message).about(resource, "");
         Self { is_rejection: true, ..failure }
     }
