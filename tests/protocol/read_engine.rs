@@ -6,8 +6,9 @@ use crate::{
     server::{ReceivedQuery, ScriptedServer},
 };
 use kubewarm_api::model::{
-    DeltaSink, GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ProfileRef,
-    ReadConsistency, ReadPolicy, ResolvedProfile, ResolvedTarget, Resource, TargetRequirement,
+    DeltaSink, GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ProfileMode,
+    ProfileRef, ReadConsistency, ReadPolicy, ResolvedProfile, ResolvedTarget, Resource,
+    TargetRequirement,
 };
 use kubewarm_cache::store::StoreWriter;
 use kubewarm_client::{ClientProvider as _, KeyedSemaphore, ServedResources};
@@ -42,6 +43,8 @@ pub(crate) struct ReadSetup {
     /// Whether kubewarm runs with `--forward`, so that the API server can answer instead.
     pub(crate) forwards: bool,
     pub(crate) consistency: ReadConsistency,
+    /// The profiles' mode: `Active`, or `Paused` before the first list.
+    pub(crate) mode: ProfileMode,
     /// The profiles' staleness limit; `None` for the default of 2 minutes.
     pub(crate) max_staleness: Option<Duration>,
     /// The kinds that discovery lists; `None` for only pods.
@@ -61,7 +64,7 @@ impl ReadEngine {
     /// Starts an informer of all namespaces, which the profile `home/p` declares, and the further
     /// informers.
     pub(crate) async fn start_with(
-        ReadSetup { more, forwards, consistency, max_staleness, served, sink }: ReadSetup,
+        ReadSetup { more, forwards, consistency, mode, max_staleness, served, sink }: ReadSetup,
         script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let server = ScriptedServer::start(script).await;
@@ -74,6 +77,10 @@ impl ReadEngine {
         let key = pods.key.clone();
         let declared: Vec<_> = [("home", pods)].into_iter().chain(more).collect();
         for (_, pods) in &declared {
+            if mode == ProfileMode::Paused {
+                engine.pause(pods);
+                continue;
+            }
             engine.start(pods);
             engine.until(&pods.key, |report| report.synced_at.is_some()).await;
         }
@@ -84,7 +91,7 @@ impl ReadEngine {
         let profile = |(owner, pods): &(&str, InformerSpec)| {
             let profile = profile(owner, pods, consistency);
             let max_staleness = max_staleness.unwrap_or(profile.max_staleness);
-            Arc::new(ResolvedProfile { max_staleness, ..profile })
+            Arc::new(ResolvedProfile { max_staleness, mode, ..profile })
         };
         let profiles: Vec<_> = declared.iter().map(profile).collect();
         let serving_index = Arc::new(ServingIndex::of(&profiles));

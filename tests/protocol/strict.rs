@@ -2,12 +2,12 @@
 //! needs, or contains a forwarded write.
 
 use crate::{
-    engine::fed,
+    engine::{fed, informer},
     read_engine::{ReadEngine, ReadSetup},
     reply::{Reply, bookmark, event, large_list, list, object, quiet},
     server::{Kind, ReceivedQuery},
 };
-use kubewarm_api::model::{GroupResource, ObjectKey, ReadConsistency};
+use kubewarm_api::model::{GroupResource, ObjectKey, ProfileMode, ReadConsistency};
 use kubewarm_wire::{StatusError, WriteTarget, encode_continue_token};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -316,4 +316,26 @@ async fn another_reads_check_ends_the_wait_for_a_write() {
         }
     }
     panic!("each of {TRIES} reads waited {own_check:?}");
+}
+
+#[tokio::test]
+async fn a_read_of_a_profile_that_was_paused_before_its_first_list_fails_at_once() {
+    let setup = ReadSetup { mode: ProfileMode::Paused, ..ReadSetup::default() };
+    let mut world = ReadEngine::start_with(setup, |asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[object("a", 1, 3)])),
+        _ => quiet(asked),
+    })
+    .await;
+    let began = Instant::now();
+    let failure = world.read(PODS).await.unwrap_err();
+    assert!(began.elapsed() < EARLY, "{:?}", began.elapsed());
+    assert_eq!((failure.code(), failure.retry_after()), (503, None), "{failure}");
+    assert!(failure.message().contains("spec.mode to Active"), "{failure}");
+    // The profile was resumed and paused again, so it serves its objects.
+    let mut pods = informer("pods");
+    pods.key = world.key.clone();
+    world.engine.start(&pods);
+    world.engine.until_watching(&world.key).await;
+    world.engine.pause(&pods);
+    assert_eq!(world.read(PODS).await.unwrap(), ["a"]);
 }

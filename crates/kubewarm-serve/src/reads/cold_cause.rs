@@ -18,6 +18,8 @@ pub(super) enum ColdCause {
     TokenDenied,
     /// The ServiceAccounts with which the informers read do not exist.
     NoServiceAccount,
+    /// All informers were paused before their first list was complete.
+    Paused,
 }
 
 impl ColdCause {
@@ -62,6 +64,7 @@ impl ColdCause {
             Self::NoServiceAccount => {
                 access_missing("the ServiceAccount of its CacheProfile does not exist")
             }
+            Self::Paused => StatusError::paused(resource),
         }
     }
 }

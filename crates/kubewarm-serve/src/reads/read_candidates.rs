@@ -135,6 +135,7 @@ impl ReadService {
     ///
     /// - [`ReadAttemptError::Cold`] if no informer is warm
     /// - 400, 406 or 421 if [`CoveringInformers`] or [`FieldFilter`] rejects the request
+    /// - 503 if all informers were paused before their first list was complete
     /// - the request's `version_error`
     pub(super) async fn route<'a>(
         &self,
@@ -154,6 +155,10 @@ impl ReadService {
         let (candidates, cause) = covering
             .rank_warm(|key| self.dependencies.reports.get_summary_for_read(key), Instant::now());
         if candidates.is_empty() {
+            if cause == ColdCause::Paused {
+                // Only a person can resume the profile, so the read does not wait for a list.
+                return Err(cause.error(request.resource.group_resource()).into());
+            }
             return Err(ReadAttemptError::Cold { wait: cold_read_timeout, cause });
         }
         let has_others = covering.has_several_informers();

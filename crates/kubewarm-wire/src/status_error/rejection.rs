@@ -3,7 +3,8 @@ use kubewarm_api::model::GroupResource;
 
 impl StatusError {
     /// Returns whether the metrics count the error as a rejection instead of a failure of kubewarm:
-    /// the caller or a missing permission causes it, although its code is 429 or 5xx.
+    /// the caller, a missing permission or a paused profile causes it, although its code is 429 or
+    /// 5xx.
     pub fn is_rejection(&self) -> bool {
         self.is_rejection
     }
@@ -57,6 +58,20 @@ impl StatusError {
     pub fn access_missing(resource: &GroupResource, why: &str) -> Self {
         let message =
             format!("{resource} not readable: {why}; the status of the CacheProfile names it");
+        Self::without_retry(resource, message)
+    }
+
+    /// 503: the profiles of the resource were paused before the first list was complete, so there
+    /// are no objects to serve. Like [`Self::access_missing`], the error has no `Retry-After`.
+    pub fn paused(resource: &GroupResource) -> Self {
+        let message = format!(
+            "{resource} not readable: its CacheProfile is paused and has stored no objects; set the \
+             profile's spec.mode to Active"
+        );
+        Self::without_retry(resource, message)
+    }
+
+    fn without_retry(resource: &GroupResource, message: String) -> Self {
         let failure = Self::new(503, "ServiceUnavailable", message).about(resource, "");
         Self { is_rejection: true, ..failure }
     }

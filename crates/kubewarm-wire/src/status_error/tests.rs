@@ -95,6 +95,7 @@ fn temporary_errors_have_a_retry_after() {
         (StatusError::user_limit(1), 429, Some(1)),
         (StatusError::agents_limit("shop/agent", 1), 429, Some(1)),
         (StatusError::access_missing(&pods, "no"), 503, None),
+        (StatusError::paused(&pods), 503, None),
         (StatusError::access_unverified(&pods, 1), 429, Some(1)),
         (StatusError::unavailable("reviews cannot be made", 1), 503, Some(1)),
         (StatusError::too_large_version(&9.into(), None), 504, Some(1)),

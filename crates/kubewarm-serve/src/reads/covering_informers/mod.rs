@@ -13,7 +13,7 @@ use kubewarm_api::model::{
     AccessLossPolicy, FieldPath, IndexDefinition, InformerKey, InformerScope, ProfileMode,
     ProfileRef, Projection, ReadConsistency,
 };
-use kubewarm_cache::informer::InformerReport;
+use kubewarm_cache::informer::{InformerPhase, InformerReport};
 use kubewarm_wire::{ObjectPart, ObjectRequest, ResponseForm, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -232,7 +232,7 @@ impl<'a> CoveringInformers<'a> {
                 age,
             });
         }
-        let causes = candidates.iter().map(|candidate| ColdCause::of(&candidate.report));
+        let causes = candidates.iter().map(CandidateInformer::cold_cause);
         let cause = causes.reduce(ColdCause::and).unwrap_or(ColdCause::NotWarm);
         candidates.retain(|candidate| candidate.can_be_read(&candidate.report));
         let bound = self.max_staleness();
@@ -272,12 +272,26 @@ impl CandidateInformer<'_> {
         let is_part = self.is_part();
         let is_metadata = matches!(self.key.projection, Projection::Metadata(_));
         let freshness =
-            if self.entries.iter().all(|entry| entry.resolved.mode == ProfileMode::Paused) {
-                2
-            } else {
-                u8::from(self.age.is_none_or(|age| age > bound))
-            };
+            if self.is_paused() { 2 } else { u8::from(self.age.is_none_or(|age| age > bound)) };
         (is_metadata, is_part, freshness)
+    }
+
+    /// Whether every profile that serves reads from the informer is paused.
+    fn is_paused(&self) -> bool {
+        self.entries.iter().all(|entry| entry.resolved.mode == ProfileMode::Paused)
+    }
+
+    /// Why the informer is not readable.
+    fn cold_cause(&self) -> ColdCause {
+        // The profiles' mode alone is not enough, because an active profile that does not serve
+        // this request can share the informer. The informer's phase alone is not enough either,
+        // because a new informer is paused for a moment.
+        let is_paused = self.is_paused() && self.report.phase == InformerPhase::Paused;
+        if is_paused && self.report.synced_at.is_none() {
+            ColdCause::Paused
+        } else {
+            ColdCause::of(&self.report)
+        }
     }
 }
 
