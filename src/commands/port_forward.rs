@@ -1,6 +1,6 @@
 //! Port-forwards to the pods of kubewarm's read API, for users outside the cluster.
 
-use super::CommandError;
+use super::{CommandError, error::CommandErrorSource};
 use k8s_openapi::{
     api::core::v1::{Container, Pod, Service, ServicePort},
     apimachinery::pkg::util::intstr::IntOrString,
@@ -78,15 +78,16 @@ async fn ready_pods(
     let client = connection.client();
     let title = format!("service {name} in namespace {namespace:?}");
     let service = Api::<Service>::namespaced(client.clone(), namespace).get(name).await;
-    let service = service.map_err(|error| unopened(&format!("get {title}"), error))?;
+    let service = service.map_err(|error| unopened(&format!("get {title}"), cause(error)))?;
     let selector = selector(&service).ok_or_else(|| {
         let error = io::Error::other("it has no selector");
         unopened(&format!("find a pod of {title}"), error)
     })?;
     let query = ListParams::default().limit(MAX_PODS).labels(&selector);
     let pods = Api::<Pod>::namespaced(client, namespace).list(&query).await;
-    let pods =
-        pods.map_err(|error| unopened(&format!("list pods in namespace {namespace:?}"), error))?;
+    let pods = pods.map_err(|error| {
+        unopened(&format!("list pods in namespace {namespace:?}"), cause(error))
+    })?;
     let mut ready: Vec<_> = pods.items.into_iter().filter(is_ready).collect();
     ready.sort_by_key(Pod::name_any);
     Ok((service, ready))
@@ -113,8 +114,15 @@ async fn connect(
     }))
 }
 
-fn unopened(what: &str, error: impl Into<super::error::CommandErrorSource>) -> CommandError {
+fn unopened(what: &str, error: impl Into<CommandErrorSource>) -> CommandError {
     CommandError::caused(format!("cannot {what}"), error)
+}
+
+/// Returns the API server's message if it rejected the request, because the text of this
+/// [`kube::Error`] contains debug output. Returns any other error as it is.
+fn cause(error: kube::Error) -> CommandErrorSource {
+    let kube::Error::Api(status) = error else { return error.into() };
+    format!("{} (HTTP {})", status.message, status.code).into()
 }
 
 fn unready(namespace: &str, service: &str) -> CommandError {
@@ -132,7 +140,7 @@ impl PodPort {
     async fn stream(&self) -> io::Result<DuplexStream> {
         let Self { pods, pod, port } = self;
         let opened = timeout(STREAM_TIMEOUT, pods.portforward(pod, &[*port])).await?;
-        let stream = opened.map_err(io::Error::other)?.take_stream(*port);
+        let stream = opened.map_err(|error| io::Error::other(cause(error)))?.take_stream(*port);
         stream.ok_or_else(|| io::Error::other("no stream of the port"))
     }
 }
@@ -294,6 +302,12 @@ mod tests {
         connection(&server, None)
     }
 
+    fn rejection(message: &str) -> (u16, Value) {
+        let status =
+            json!({ "kind": "Status", "status": "Failure", "message": message, "code": 403 });
+        (403, status)
+    }
+
     async fn answer(mut socket: TcpStream, is_first: Arc<AtomicBool>) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -308,12 +322,9 @@ mod tests {
             "/api/v1/namespaces/ending/pods/b/portforward" => {
                 return serve(socket, &head, is_first.swap(false, Ordering::Relaxed)).await;
             }
-            "/api/v1/namespaces/closed/pods/b/portforward" => {
-                let message = "pods \"b\" is forbidden";
-                (
-                    403,
-                    json!({ "kind": "Status", "status": "Failure", "message": message, "code": 403 }),
-                )
+            "/api/v1/namespaces/closed/pods/b/portforward" => rejection("pods \"b\" is forbidden"),
+            path if path.ends_with("/services/forbidden") => {
+                rejection("services \"forbidden\" is forbidden")
             }
             path if path.ends_with("/services/unselected") => {
                 (200, json!({ "metadata": {}, "spec": { "selector": {} } }))
@@ -393,6 +404,14 @@ mod tests {
         let text = shown(&error);
         assert!(text.contains("cannot create pods/portforward in namespace \"closed\""), "{text}");
         assert!(text.contains("--cache-server"), "{text}");
-        assert!(text.contains("pods \"b\" is forbidden"), "{text}");
+        assert!(text.ends_with(": pods \"b\" is forbidden (HTTP 403)"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn the_message_of_the_api_server_is_printed_without_debug_output() {
+        let opened = open_admin_ports(&api_server().await, "open", "forbidden").await;
+        let expected = "cannot get service forbidden in namespace \"open\": \
+                        services \"forbidden\" is forbidden (HTTP 403)";
+        assert_eq!(shown(&opened.err().unwrap()), expected);
     }
 }
