@@ -3,14 +3,15 @@
 use super::super::{
     advice::{address, grant, plain},
     profile_readiness::{
-        PERMISSIONS_MISSING, condition, name, no_status, sentence, unhealthy, verdict,
+        PERMISSIONS_MISSING, condition, name, no_status, problem_and_next_try, sentence, unhealthy,
+        verdict,
     },
     report::{CommandExitCode, ReportRow},
 };
 use jiff::Timestamp;
 use kubewarm_api::{
     model::{ManagedFieldsPolicy, ProfileRef, SecretDataPolicy, is_dns_label, keep_fields_command},
-    v1alpha1::{CacheProfile, TargetSpec},
+    v1alpha1::{CacheProfile, TargetSpec, TargetStatus},
 };
 
 /// Returns a row for each profile. `operator` is the operator namespace in printed commands.
@@ -26,9 +27,29 @@ pub(super) fn of_profiles(
     }
     let rows = |profile| {
         let row = of_profile(profile, program, operator, now);
-        std::iter::once(row).chain(dropped_fields(profile, operator))
+        let remarks = problems_of_ready(profile, program, now);
+        std::iter::once(row).chain(remarks).chain(dropped_fields(profile, operator))
     };
     profiles.iter().flat_map(rows).collect()
+}
+
+/// Returns a remark for each target that has a problem although `profile` is ready. For example,
+/// `Ready` does not depend on an index on an unknown field.
+fn problems_of_ready(profile: &CacheProfile, program: &str, now: Timestamp) -> Vec<ReportRow> {
+    let status = profile.status.iter().filter(|_| verdict(profile) == CommandExitCode::Good);
+    let remark = |target: &TargetStatus| {
+        let problem = problem_and_next_try(target.problems.first()?, now);
+        let text = format!("{}: target {}: {problem}", name(profile), target.name);
+        Some(ReportRow::note(text).next(status_command(profile, program, Some(target))))
+    };
+    status.flat_map(|status| &status.targets).filter_map(remark).collect()
+}
+
+/// Returns the command that shows the problems of `target`, or of all targets.
+fn status_command(profile: &CacheProfile, program: &str, target: Option<&TargetStatus>) -> String {
+    let target = target.filter(|target| is_dns_label(&target.name));
+    let which = target.map_or_else(String::new, |target| format!(" --target {}", target.name));
+    format!("{program} status {}{which}", address(profile))
 }
 
 /// Returns a remark about the targets of `profile` that drop managedFields, with the command that
@@ -96,11 +117,8 @@ fn of_profile(profile: &CacheProfile, program: &str, operator: &str, now: Timest
             .next(format!("kubectl edit cprof {address}")),
         _ => {
             let troubled = status.targets.iter().find(|target| unhealthy(target).is_some());
-            let target = troubled.filter(|target| is_dns_label(&target.name));
-            let which =
-                target.map_or_else(String::new, |target| format!(" --target {}", target.name));
             ReportRow::bad(format!("{title}: {message}"))
-                .next(format!("{program} status {address}{which}"))
+                .next(status_command(profile, program, troubled))
         }
     }
 }
@@ -111,6 +129,7 @@ mod tests {
         super::super::{fixtures, report::RowMark},
         *,
     };
+    use kubewarm_api::v1alpha1::TargetProblem;
 
     fn check_profile(profile: &CacheProfile) -> (RowMark, Vec<String>) {
         let ReportRow { mark, next, .. } = of_profile(profile, "kubewarm", "ops", fixtures::now());
@@ -150,6 +169,24 @@ mod tests {
             assert_eq!(check_profile(&because(reason)), (RowMark::Note, vec![]), "{reason}");
         }
         assert_eq!(of_profiles(&[], "kubewarm", "ops", fixtures::now())[0].mark, RowMark::Note);
+    }
+
+    #[test]
+    fn a_problem_of_a_ready_profile_is_a_remark() {
+        let mut profile = fixtures::ready();
+        profile.status.as_mut().unwrap().targets[0].problems.push(TargetProblem {
+            reason: "UnknownField".to_owned(),
+            message: Some("check the spelling".to_owned()),
+            ..TargetProblem::default()
+        });
+        let rows = of_profiles(&[profile], "kubewarm", "ops", fixtures::now());
+        let [row, remark] = &rows[..] else { panic!("one profile, one remark") };
+        assert_eq!((row.mark, remark.mark), (RowMark::Good, RowMark::Note));
+        assert_eq!(
+            remark.text(),
+            "checkout -n shop: target pods: UnknownField: check the spelling"
+        );
+        assert_eq!(remark.next, ["kubewarm status checkout -n shop --target pods"]);
     }
 
     #[test]
