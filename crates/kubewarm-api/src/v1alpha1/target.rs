@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 #[schemars(transform = schema::for_crd)]
 #[x_kube(
     validation = Rule::new("self.group == oldSelf.group && self.resource == oldSelf.resource && has(self.version) == has(oldSelf.version) && (!has(self.version) || self.version == oldSelf.version)")
-        .message("group, version and resource of an existing target are immutable; add a target with another name"),
+        .message("group, version and resource of an existing target are immutable; delete the target, and add one with another name"),
     validation = Rule::new("!(self.group == '' && self.resource == 'secrets') || self.projection.type == 'Metadata' || self.secretData == 'Allow'")
         .message("secrets are cached as metadata only unless secretData is Allow"),
     validation = Rule::new("self.projection.type != 'Metadata' || !has(self.indexes) || self.indexes.all(i, i.fieldPath.startsWith('metadata.'))")
@@ -40,8 +40,8 @@ pub struct TargetSpec {
     pub version: Option<String>,
 
     /// Plural name of the resource, as in `kubectl api-resources`, such as `deployments`.
-    /// Immutable: to change it, add a target with another name. If the API server does not serve
-    /// the resource yet, kubewarm waits for it.
+    /// Immutable: to change it, delete the target, and add one with another name. If the API
+    /// server does not serve the resource yet, kubewarm waits for it.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub resource: String,
 
