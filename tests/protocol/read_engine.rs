@@ -13,15 +13,13 @@ use kubewarm_api::model::{
 use kubewarm_cache::store::StoreWriter;
 use kubewarm_client::{ClientProvider as _, KeyedSemaphore, ServedResources};
 use kubewarm_serve::{
-    callers::{PERMIT_BYTES, ReaderLimits},
+    callers::{LimitKey, PERMIT_BYTES, ReaderLimits, UserPermits},
     metrics::ReadMetrics,
-    reads::{
-        KindResolver, LargeObjectPermits, ReadBody, ReadDependencies, ReadService, ServingIndex,
-    },
+    reads::{KindResolver, ReadBody, ReadDependencies, ReadService, ServingIndex},
 };
 use kubewarm_wire::{ObjectRequest, RequestInfo, RequestTarget, StatusError};
 use serde_json::Value;
-use std::{sync::Arc, time::Duration};
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, sync::watch};
 
 /// An engine whose stores of pods serve reads.
@@ -154,9 +152,10 @@ impl ReadEngine {
 }
 
 /// Permits for large objects that no other response uses.
-pub(crate) fn large_object_permits() -> LargeObjectPermits {
+pub(crate) fn large_object_permits() -> UserPermits {
     let permits = ReaderLimits::default().large_object_bytes / PERMIT_BYTES;
-    LargeObjectPermits::new(KeyedSemaphore::new(permits, permits).share(&"caller"))
+    let user = LimitKey::Address(Ipv4Addr::LOCALHOST.into());
+    UserPermits::new(&KeyedSemaphore::new(permits, permits), user)
 }
 
 pub(crate) fn operator_client(server: &ScriptedServer) -> kube::Client {

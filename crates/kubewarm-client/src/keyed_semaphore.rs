@@ -24,7 +24,7 @@ pub struct KeyedSemaphore<K> {
     size: usize,
     keys: SemaphoreParts<K>,
     /// The kinds of groups, as many as calls of `with_groups`.
-    groups: Vec<SemaphoreGroups<K>>,
+    groups: Arc<[SemaphoreGroups<K>]>,
 }
 
 /// The groups of one kind. A group has a name of the type of keys, but is no key itself.
@@ -44,24 +44,14 @@ struct SemaphoreParts<K> {
     semaphores: Arc<Mutex<HashMap<K, Weak<Semaphore>>>>,
 }
 
-/// The permits of a [`KeyedSemaphore`] that one key can acquire. Each semaphore stands with its
-/// number of permits.
-#[derive(Clone, Debug)]
-pub struct SemaphoreShare {
-    key: (Arc<Semaphore>, usize),
-    /// `None` if the key has no group.
-    group: Option<(Arc<Semaphore>, usize)>,
-    all: (Arc<Semaphore>, usize),
-}
-
 /// One or more permits of a [`KeyedSemaphore`]. Dropping this value releases the permits.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped at once bounds nothing"]
 pub struct KeyedPermit {
-    _key: OwnedSemaphorePermit,
+    key: OwnedSemaphorePermit,
     /// `None` if the key has no group.
-    _group: Option<OwnedSemaphorePermit>,
-    _all: OwnedSemaphorePermit,
+    group: Option<OwnedSemaphorePermit>,
+    all: OwnedSemaphorePermit,
 }
 
 /// The limit of a [`KeyedSemaphore`] that prevents a key from getting a permit.
@@ -92,17 +82,22 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// Creates a semaphore with `all` permits in total, and at most `part` permits for each key.
     pub fn new(all: usize, part: usize) -> Self {
         let all_permits = Arc::new(Semaphore::new(all));
-        Self { all: all_permits, size: all, keys: SemaphoreParts::new(part), groups: Vec::new() }
+        Self {
+            all: all_permits,
+            size: all,
+            keys: SemaphoreParts::new(part),
+            groups: Arc::default(),
+        }
     }
 
     /// Limits the keys of each group together to `part` permits, or to the maximum number of
     /// permits of one key if this is more. `group_of` returns the group of a key. A further call
     /// adds groups of another kind. A key with groups of two kinds counts in that of the first.
-    pub fn with_groups(mut self, part: usize, group_of: fn(&K) -> Option<K>) -> Self {
+    pub fn with_groups(self, part: usize, group_of: fn(&K) -> Option<K>) -> Self {
         // `acquire_many` would wait forever for more permits than the group has.
         let parts = SemaphoreParts::new(part.max(self.keys.size));
-        self.groups.push(SemaphoreGroups { group_of, parts });
-        self
+        let new = SemaphoreGroups { group_of, parts };
+        Self { groups: self.groups.iter().cloned().chain([new]).collect(), ..self }
     }
 
     /// Returns a permit for `key` if one is available now.
@@ -120,22 +115,28 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.acquire_many_now(key, 1)
     }
 
-    /// Returns `count` permits for `key` without waiting, or the maximum number of permits of one
-    /// key if `count` is larger.
+    /// Returns `count` permits for `key` without waiting. If one key can have fewer, takes all
+    /// permits of the key. From the permits of the group and of the semaphore, takes at most a
+    /// quarter of the semaphore's, or what one key can have if this is more.
     ///
     /// # Errors
     ///
     /// As [`acquire_now`](Self::acquire_now).
-    pub fn acquire_many_now(&self, key: &K, count: u32) -> Result<KeyedPermit, KeyedAcquireError> {
+    pub fn acquire_many_now(
+        &self,
+        key: &K,
+        count: usize,
+    ) -> Result<KeyedPermit, KeyedAcquireError> {
         // Without any permits, this call must fail too.
-        let count = count.min(u32::try_from(self.keys.size).unwrap_or(u32::MAX)).max(1);
-        let of_key = self.keys.get(key).try_acquire_many_owned(count);
+        let (of_key, of_others) = self.counts(count);
+        let (of_key, of_others) = (of_key.max(1), of_others.max(1));
+        let of_key = self.keys.get(key).try_acquire_many_owned(of_key);
         let of_key = of_key.map_err(|_| KeyedAcquireError::Key)?;
-        let of_group = self.group_of(key).map(|(group, _)| group.try_acquire_many_owned(count));
+        let of_group = self.group_of(key).map(|group| group.try_acquire_many_owned(of_others));
         let of_group = of_group.transpose().map_err(|_| KeyedAcquireError::Group)?;
-        let of_all = Arc::clone(&self.all).try_acquire_many_owned(count);
+        let of_all = Arc::clone(&self.all).try_acquire_many_owned(of_others);
         let of_all = of_all.map_err(|_| KeyedAcquireError::All)?;
-        Ok(KeyedPermit { _key: of_key, _group: of_group, _all: of_all })
+        Ok(KeyedPermit { key: of_key, group: of_group, all: of_all })
     }
 
     /// Returns the semaphore's limits and the numbers of its permits in use.
@@ -146,7 +147,7 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
     /// keys.
     pub fn usage(&self) -> SemaphoreUsage {
         let (mut part, mut most_of_one) = (self.keys.size, self.keys.most_in_use());
-        for SemaphoreGroups { parts, .. } in &self.groups {
+        for SemaphoreGroups { parts, .. } in self.groups.iter() {
             let of_group = parts.most_in_use();
             if of_group.saturating_mul(part) > most_of_one.saturating_mul(parts.size) {
                 (part, most_of_one) = (parts.size, of_group);
@@ -172,51 +173,47 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.acquire_many(key, 1).await
     }
 
-    /// Waits for `count` permits for `key`, as [`SemaphoreShare::acquire`] does.
+    /// Waits for as many permits for `key` as [`acquire_many_now`](Self::acquire_many_now) returns,
+    /// but for none if the semaphore has none. The wait has no time limit.
+    ///
+    /// The result holds all these permits. Cancel safe.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
-        self.share(key).acquire(count).await
+        let (of_key, of_others) = self.counts(count);
+        let of_key = self.keys.get(key).acquire_many_owned(of_key).await.ok()?;
+        let of_group = match self.group_of(key) {
+            Some(group) => Some(group.acquire_many_owned(of_others).await.ok()?),
+            None => None,
+        };
+        let of_all = Arc::clone(&self.all).acquire_many_owned(of_others).await.ok()?;
+        Some(KeyedPermit { key: of_key, group: of_group, all: of_all })
     }
 
-    /// Returns the permits that `key` can acquire.
-    pub fn share(&self, key: &K) -> SemaphoreShare {
-        SemaphoreShare {
-            key: (self.keys.get(key), self.keys.size),
-            group: self.group_of(key),
-            all: (Arc::clone(&self.all), self.size),
-        }
+    /// The numbers of permits that one call takes from those of the key, and from those of the
+    /// group and of the semaphore. A group has at least as many as one key, but one call must not
+    /// take all of the semaphore: one key could then exclude all others.
+    fn counts(&self, wanted: usize) -> (u32, u32) {
+        let up_to = |most: usize| u32::try_from(wanted.min(most)).unwrap_or(u32::MAX);
+        let most = self.keys.size.max(self.size / 4);
+        let least_group = self.groups.iter().map(|groups| groups.parts.size).min();
+        (up_to(self.keys.size), up_to(most.min(least_group.unwrap_or(most))))
     }
 
-    /// The semaphore of the key's group, and its number of permits. `None` if the key has no group.
-    fn group_of(&self, key: &K) -> Option<(Arc<Semaphore>, usize)> {
+    /// The semaphore of the key's group, or `None` if the key has no group.
+    fn group_of(&self, key: &K) -> Option<Arc<Semaphore>> {
         self.groups.iter().find_map(|SemaphoreGroups { group_of, parts }| {
-            group_of(key).map(|group| (parts.get(&group), parts.size))
+            group_of(key).map(|group| parts.get(&group))
         })
     }
 }
 
-impl SemaphoreShare {
-    /// Waits for `count` permits, without a time limit. If one of the limits (of the key, of its
-    /// group or of the semaphore) is less than `count`, takes all permits of this limit.
-    ///
-    /// The result holds all these permits and releases them together. Never returns `None`, because
-    /// the semaphores are never closed. Cancel safe.
-    pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
-        let of_key = acquire_up_to(&self.key, count).await?;
-        let of_group = match &self.group {
-            Some(group) => Some(acquire_up_to(group, count).await?),
-            None => None,
-        };
-        let of_all = acquire_up_to(&self.all, count).await?;
-        Some(KeyedPermit { _key: of_key, _group: of_group, _all: of_all })
+impl KeyedPermit {
+    /// Releases all permits except `count`.
+    pub fn shrink(&mut self, count: usize) {
+        let Self { key, group, all } = self;
+        for permit in [key, all].into_iter().chain(group) {
+            drop(permit.split(permit.num_permits().saturating_sub(count)));
+        }
     }
-}
-
-async fn acquire_up_to(
-    (semaphore, size): &(Arc<Semaphore>, usize),
-    count: usize,
-) -> Option<OwnedSemaphorePermit> {
-    let count = u32::try_from(count.min(*size)).unwrap_or(u32::MAX);
-    Arc::clone(semaphore).acquire_many_owned(count).await.ok()
 }
 
 impl<K: Clone + Eq + Hash> SemaphoreParts<K> {
@@ -336,20 +333,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn several_permits_are_acquired_at_once_up_to_each_limit() {
+    async fn several_permits_are_acquired_at_once_up_to_the_limit_of_the_key() {
         let permits = KeyedSemaphore::new(6, 4);
-        let permit = permits.acquire_many(&"a", 5).await.unwrap();
-        let usage = permits.usage();
-        assert_eq!((usage.most_of_one, usage.in_use), (4, 5));
+        let mut permit = permits.acquire_many(&"a", 9).await.unwrap();
+        assert!(permits.try_acquire(&"a").is_none());
         let waiting = permits.acquire_many(&"b", 3);
         assert!(
             timeout(Duration::from_hours(1), waiting).await.is_err(),
-            "3 permits were acquired, but only 1 is available"
+            "3 permits were acquired, but only 2 are available"
         );
-        drop(permit);
-        drop(permits.acquire_many(&"b", 3).await.unwrap());
-        let _all = permits.acquire_many(&"a", 9).await.unwrap();
-        assert!(permits.try_acquire(&"b").is_none());
+        permit.shrink(3);
+        assert_eq!((permits.usage().in_use, permits.usage().most_of_one), (3, 3));
+        assert!(permits.acquire_many(&"b", 3).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn one_call_takes_at_most_a_quarter_of_all_permits() {
+        let group_of = |key: &&'static str| key.split_once('/').map(|(group, _)| group);
+        let permits = KeyedSemaphore::new(8, 1).with_groups(6, group_of);
+        let acquire = |key: &'static str| permits.acquire_many_now(&key, 9);
+        let held = ["a/1", "a/2", "a/3", "b"].map(acquire);
+        assert!(held.iter().all(Result::is_ok), "{held:?}");
+        assert_eq!((permits.usage().in_use, permits.usage().size), (8, 8));
+        assert_eq!(acquire("c").err(), Some(KeyedAcquireError::All));
     }
 
     #[tokio::test(start_paused = true)]

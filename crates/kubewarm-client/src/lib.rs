@@ -42,9 +42,7 @@ pub use self::{
     crd::{CrdInfo, SelectableFields, fetch_crd},
     discovery::{Discovery, ServedResources, is_builtin_group},
     expiring_cache::{CacheEntry, ExpiringCache},
-    keyed_semaphore::{
-        KeyedAcquireError, KeyedPermit, KeyedSemaphore, SemaphoreShare, SemaphoreUsage,
-    },
+    keyed_semaphore::{KeyedAcquireError, KeyedPermit, KeyedSemaphore, SemaphoreUsage},
     keyed_token_bucket::{KeyedTokenBucket, NamespaceBuckets},
     lease::{LeaderElector, LeaseState},
     namespace::{NamespaceExistence, fetch_namespace_existence, is_terminating},

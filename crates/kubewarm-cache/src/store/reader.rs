@@ -1,7 +1,6 @@
 //! Reads from a store: single objects, keys, versions and memory usage.
 
 use super::{
-    compression_contexts::body_length,
     contents::{RowIdentity, StoreContents},
     object_store::ObjectStore,
     packed_object::{DetachedObject, field_values},
@@ -199,7 +198,8 @@ impl StoreReader {
         key: &ObjectKey,
     ) -> (Result<Option<StoredObject>, DamagedRecordError>, Option<ResourceVersion>) {
         let contents = self.store.contents.read();
-        let row = row_of(&contents, key);
+        let position = contents.find(&key.namespace, &key.name, RowPosition::default()).ok();
+        let row = position.and_then(|position| contents.order.get(position));
         let object = row.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
         let version = contents.version.clone();
         drop(contents);
@@ -209,14 +209,6 @@ impl StoreReader {
             Ok(StoredObject { key, uid, version, bytes, encoding })
         };
         (object.map(unpack).transpose(), version)
-    }
-
-    /// Returns the number of bytes of one object without decompressing it. Returns 0 if the store
-    /// does not contain the object, or if the object is damaged. Cost: about 0.3 µs.
-    pub fn object_length(&self, key: &ObjectKey) -> usize {
-        let contents = self.store.contents.read();
-        let packed = row_of(&contents, key).and_then(|row| contents.packed(row));
-        packed.and_then(|packed| body_length(&packed.record).ok()).unwrap_or_default()
     }
 
     /// Returns the keys of all objects that have no value at the field path `path`, in key order.
@@ -275,11 +267,6 @@ impl StoreReader {
     pub(super) fn packing_of(&self, number: u32) -> super::packed_object::BodyCompression {
         self.store.contents.read().slab.get(number).unwrap().record.packing()
     }
-}
-
-fn row_of(contents: &StoreContents, key: &ObjectKey) -> Option<u32> {
-    let position = contents.find(&key.namespace, &key.name, RowPosition::default()).ok()?;
-    contents.order.get(position)
 }
 
 impl StoreContents {

@@ -125,7 +125,7 @@ impl Authorizer {
                     // Many requests at once can find the rules outdated, for example when the pods
                     // of a DaemonSet start after an hour without requests. What RBAC allows without
                     // a name, it allows for each name, and it does not know `extra`.
-                    RulesVerdict::Outdated if !rbac.is_disputed(&key) => {
+                    RulesVerdict::OutdatedAllow if !rbac.is_disputed(&key) => {
                         return self.review_shared_first(caller, exact, by).await;
                     }
                     // The rules allowed this before. A review from that time says nothing now.
@@ -134,7 +134,7 @@ impl Authorizer {
                         Some(changed_at)
                     }
                     RulesVerdict::Allow(_)
-                    | RulesVerdict::Outdated
+                    | RulesVerdict::OutdatedAllow
                     | RulesVerdict::NoOpinion(_)
                     | RulesVerdict::Undecided => None,
                 }

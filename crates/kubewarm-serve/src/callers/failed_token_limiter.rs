@@ -27,8 +27,8 @@ pub(super) struct FailedTokenLimiter {
     failures: KeyedTokenBucket<IpAddr>,
     /// As `failures`, for each IPv6 /64.
     network_failures: KeyedTokenBucket<IpAddr>,
-    /// Permits one TokenReview at a time for each address that can send fewer than `FEW_LEFT`
-    /// invalid tokens.
+    /// Permits one TokenReview at a time for each address, or each IPv6 /64, that can send fewer
+    /// than `FEW_LEFT` invalid tokens.
     few: KeyedSemaphore<IpAddr>,
 }
 
@@ -51,9 +51,11 @@ impl FailedTokenLimiter {
         const LIMITED: CallerRejection = CallerRejection::Limited(ReadLimit::FailedTokens);
         let of_network = network(&peer)
             .map_or(u32::MAX, |network| self.network_failures.available(&network, now));
-        match self.failures.available(&peer, now).min(of_network) {
+        let of_address = self.failures.available(&peer, now);
+        let key = network(&peer).filter(|_| of_network < FEW_LEFT).unwrap_or(peer);
+        match of_address.min(of_network) {
             0 => Err(LIMITED),
-            left if left < FEW_LEFT => self.few.try_acquire(&peer).map(Some).ok_or(LIMITED),
+            left if left < FEW_LEFT => self.few.try_acquire(&key).map(Some).ok_or(LIMITED),
             _ => Ok(None),
         }
     }

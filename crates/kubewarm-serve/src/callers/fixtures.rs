@@ -2,7 +2,9 @@
 //! access reviews.
 
 use super::{
-    CallerGate, DecisionObserver, ListenerLimits, ReaderLimits, ReviewClient, limit_key::POD_UID,
+    CallerGate, DecisionObserver, ListenerLimits, ReaderLimits, ReviewClient, UserPermits,
+    caller_digest::DigestKey,
+    limit_key::{LimitKey, POD_UID},
     limits::quarter,
 };
 use futures::future::BoxFuture;
@@ -10,10 +12,8 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
 };
 use kubewarm_api::model::RequestFault;
-use kubewarm_client::{
-    AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo, KeyedSemaphore,
-    SemaphoreShare,
-};
+use kubewarm_client::KeyedSemaphore;
+use kubewarm_client::{AuthenticationResult, AuthorizationResult, BearerCredentials, CallerInfo};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -200,9 +200,12 @@ pub(super) fn noted(
 
 /// Creates the permits of each user in `names`. All users have `all` permits in total, and one user
 /// has at most a quarter of them.
-pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [SemaphoreShare; N] {
-    let permits = KeyedSemaphore::new(all, quarter(all));
-    names.map(|name| permits.share(&name))
+pub(crate) fn user_permits<const N: usize>(all: usize, names: [&str; N]) -> [UserPermits; N] {
+    let (permits, key) = (KeyedSemaphore::new(all, quarter(all)), DigestKey::generate().unwrap());
+    names.map(|name| {
+        let user = CallerInfo { name: name.to_owned(), ..CallerInfo::default() };
+        UserPermits { permits: permits.clone(), user: LimitKey::User(key.of_name(&user).unwrap()) }
+    })
 }
 
 /// An access review for pods in the namespace `shop`.

@@ -70,7 +70,7 @@ use futures::future::BoxFuture;
 use http::StatusCode;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{DecisionSource, FaultReason, MetricOutcome, RequestFault};
-use kubewarm_client::{KeyedPermit, KeyedSemaphore, SemaphoreShare};
+use kubewarm_client::{KeyedAcquireError, KeyedPermit, KeyedSemaphore};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
@@ -83,6 +83,14 @@ pub const PERMIT_BYTES: usize = 1 << 10;
 /// A callback that receives each decision about a caller: the source of the decision (cache or API
 /// server), the decision itself, and how long the decision took.
 pub type DecisionObserver = Box<dyn Fn(DecisionSource, MetricOutcome, Duration) + Send + Sync>;
+
+/// The permits of a semaphore that one user can acquire. The semaphore limits a resource, such as
+/// the bytes of unwritten responses.
+#[derive(Clone, Debug)]
+pub struct UserPermits {
+    permits: KeyedSemaphore<LimitKey>,
+    user: LimitKey,
+}
 
 /// Who authenticates the sender of a request that kubewarm forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +181,7 @@ pub struct CallerGate {
     watches: KeyedSemaphore<LimitKey>,
     connections: KeyedSemaphore<LimitKey>,
     forwarded: KeyedSemaphore<LimitKey>,
-    large: KeyedSemaphore<LimitKey>,
+    large_responses: KeyedSemaphore<LimitKey>,
     unwritten: KeyedSemaphore<LimitKey>,
     large_objects: KeyedSemaphore<LimitKey>,
     retry_pace: RetryPace,
@@ -250,7 +258,7 @@ impl CallerGate {
             watches: by_quota(readers.watches.get()),
             connections: by_quota(connections),
             forwarded: by_quota(limits.forwarded),
-            large: by_user(limits.large_responses, quarter(limits.large_responses)),
+            large_responses: by_user(limits.large_responses, quarter(limits.large_responses)),
             unwritten: by_quota(readers.unwritten_bytes / PERMIT_BYTES),
             large_objects: by_quota(readers.large_object_bytes / PERMIT_BYTES),
             retry_pace: RetryPace::new(Instant::now()),
@@ -436,20 +444,20 @@ impl CallerGate {
 
     /// The user's permits of the semaphore that limits how many large responses kubewarm encodes at
     /// once. One user has at most a quarter of all permits.
-    pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> SemaphoreShare {
-        self.large.share(&caller.limit_key)
+    pub fn large_response_permits(&self, caller: &AuthenticatedCaller) -> UserPermits {
+        UserPermits::new(&self.large_responses, caller.limit_key)
     }
 
     /// The user's permits of the semaphore that limits unwritten response bytes. One permit covers
     /// [`PERMIT_BYTES`] bytes.
-    pub fn unwritten_byte_permits(&self, user: LimitKey) -> SemaphoreShare {
-        self.unwritten.share(&user)
+    pub fn unwritten_byte_permits(&self, user: LimitKey) -> UserPermits {
+        UserPermits::new(&self.unwritten, user)
     }
 
     /// The user's permits of the semaphore that limits the memory of large objects in responses.
     /// One permit covers [`PERMIT_BYTES`] bytes.
-    pub fn large_object_permits(&self, user: LimitKey) -> SemaphoreShare {
-        self.large_objects.share(&user)
+    pub fn large_object_permits(&self, user: LimitKey) -> UserPermits {
+        UserPermits::new(&self.large_objects, user)
     }
 
     /// Counts a watch as `count` watches against the limits on watches until the returned permit is
@@ -465,6 +473,7 @@ impl CallerGate {
         count: u32,
     ) -> Result<KeyedPermit, CallerRejection> {
         let limit_key = caller.limit_key;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
         self.watches.acquire_many_now(&limit_key, count).map_err(|exhausted| {
             ReadLimit::rejection(exhausted, limit_key, ReadLimit::Watches, ReadLimit::UserWatches)
         })
@@ -520,6 +529,29 @@ impl CallerGate {
             decided.as_ref().err().map_or(MetricOutcome::Success, CallerRejection::outcome);
         (self.observer)(source, outcome, started_at.elapsed());
         decided
+    }
+}
+
+impl UserPermits {
+    /// Returns the permits of `user`.
+    pub fn new(permits: &KeyedSemaphore<LimitKey>, user: LimitKey) -> Self {
+        Self { permits: permits.clone(), user }
+    }
+
+    /// Waits for `count` permits, or fewer if one user can have only fewer:
+    /// [`KeyedSemaphore::acquire_many`]. Never returns `None`, because the semaphore is never
+    /// closed.
+    pub async fn acquire(&self, count: usize) -> Option<KeyedPermit> {
+        self.permits.acquire_many(&self.user, count).await
+    }
+
+    /// As [`Self::acquire`], without waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyedAcquireError`] if the permits are in use.
+    pub fn acquire_now(&self, count: usize) -> Result<KeyedPermit, KeyedAcquireError> {
+        self.permits.acquire_many_now(&self.user, count)
     }
 }
 

@@ -8,11 +8,13 @@ use kubewarm_wire::StatusError;
 /// Why no informer that can answer a request is readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ColdCause {
-    /// At least one informer lists, or waits for its list.
+    /// At least one informer lists, or waits for its list. Or the informers have different causes,
+    /// and one of them can end by itself.
     NotWarm,
     /// All informers are blocked because kubewarm could not verify their access.
     Unverified,
-    /// All informers lack permission to list or watch.
+    /// All informers lack permission to list or watch, or only a person can help for different
+    /// causes.
     Forbidden,
     /// kubewarm may not request tokens of the ServiceAccounts with which the informers read.
     TokenDenied,
@@ -40,9 +42,13 @@ impl ColdCause {
     }
 
     /// The common cause of several informers that are not readable.
-    pub(super) fn and(self, other: Self) -> Self {
-        let is_denied =
-            |cause| matches!(cause, Self::Forbidden | Self::TokenDenied | Self::NoServiceAccount);
+    pub(super) fn combine(self, other: Self) -> Self {
+        let is_denied = |cause| {
+            matches!(
+                cause,
+                Self::Forbidden | Self::TokenDenied | Self::NoServiceAccount | Self::Paused
+            )
+        };
         if self == other {
             self
         } else if is_denied(self) && is_denied(other) {
@@ -107,8 +113,9 @@ mod tests {
     #[test]
     fn different_causes_have_the_error_that_is_true_for_all_informers() {
         let absent = cause(FaultReason::ServiceAccountNotFound);
-        assert_eq!(absent.and(absent), ColdCause::NoServiceAccount);
-        assert_eq!(absent.and(cause(FaultReason::Forbidden)), ColdCause::Forbidden);
-        assert_eq!(absent.and(cause(FaultReason::Unverified)), ColdCause::NotWarm);
+        assert_eq!(absent.combine(absent), ColdCause::NoServiceAccount);
+        assert_eq!(absent.combine(cause(FaultReason::Forbidden)), ColdCause::Forbidden);
+        assert_eq!(absent.combine(ColdCause::Paused), ColdCause::Forbidden);
+        assert_eq!(absent.combine(cause(FaultReason::Unverified)), ColdCause::NotWarm);
     }
 }

@@ -2,10 +2,11 @@
 //! into pages.
 
 use super::{
-    LargeObjectPermits, ListEncoder, ReadBody, ReadResponse, ReadService,
-    authorized_scope::AuthorizedScope, covering_informers::CandidateInformer,
+    ListEncoder, ReadBody, ReadResponse, ReadService, authorized_scope::AuthorizedScope,
+    covering_informers::CandidateInformer, large_objects::LargeObjectPermits,
     read_candidates::ReadCandidates, response_envelope::ResponseEnvelope, retry::ReadAttemptError,
 };
+use crate::callers::UserPermits;
 use kubewarm_api::model::{InformerScope, ObjectKey, ResourceVersion};
 use kubewarm_cache::store::{ObjectQuery, ObjectSnapshot, ScanBudget, StoreReader};
 use kubewarm_wire::{
@@ -19,7 +20,7 @@ impl ReadService {
     pub(super) async fn list(
         &self,
         route: &ReadCandidates<'_>,
-        permits: &LargeObjectPermits,
+        permits: &UserPermits,
     ) -> Result<ReadResponse, ReadAttemptError> {
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
@@ -76,7 +77,7 @@ impl ReadService {
         let may_go_on =
             Box::new(move || access_requirement.permit(reports.get_summary(&key).as_ref()));
         let (scope, media_type) = (candidate.authorized_scope.clone(), format.media_type);
-        let permits = permits.of_response(selected.encoding(), media_type);
+        let permits = LargeObjectPermits::new(permits, selected.encoding(), media_type);
         let pages = Box::new(ListEncoder::new(envelope, selected, scope, permits, may_go_on));
         Ok(ReadResponse::new(ReadBody::List(pages), media_type, candidate, route))
     }

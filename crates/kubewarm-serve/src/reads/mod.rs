@@ -28,7 +28,6 @@ mod watch;
 
 pub use self::{
     kind_resolver::KindResolver,
-    large_objects::LargeObjectPermits,
     read_response::{
         DamagedObjectError, ListEncoder, ListEncodingError, PART_BYTES, PIECE_BYTES, ReadBody,
         ReadFreshness, ReadResponse, ReadSource,
@@ -40,12 +39,12 @@ pub use self::{
 use self::{
     covering_informers::CandidateInformer,
     kind_info::KindInfo,
-    large_objects::counted,
+    large_objects::{LargeObjectPermits, ObjectPermit, encoded_with_permit},
     read_candidates::ReadCandidates,
     recent_versions::{SeenReads, WrittenVersions},
     retry::{ReadAttemptError, RequestSender},
 };
-use crate::metrics::ReadMetrics;
+use crate::{callers::UserPermits, metrics::ReadMetrics};
 use kubewarm_api::model::{
     ObjectKey, ProfileRef, RequestFault, Resource, ResourceInfo, ResourceVersion,
 };
@@ -55,7 +54,7 @@ use kubewarm_cache::{
 };
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, WriteTarget};
 use std::{hash::Hash, slice, sync::Arc, time::Duration};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// The `Retry-After`, in seconds, of errors about a store that is not warm or not current. An
@@ -65,6 +64,18 @@ const RETRY_AFTER_SECONDS: u64 = 2;
 /// watches share. Otherwise, changes that no watch needs any more would stay in memory until newer
 /// changes replace them.
 const SHARED_PERIOD: Duration = Duration::from_secs(15);
+
+/// How long a get waits for the memory of a large object, as a request waits for its turn. The
+/// caller's permission was confirmed before, so a revocation does not count for this time.
+const MAX_MEMORY_WAIT: Duration = Duration::from_secs(15);
+
+/// The wait of a get for the memory of a large object.
+struct GetMemory {
+    /// The permit of the last wait; `None` before, and after the next attempt has begun.
+    held: Option<ObjectPermit>,
+    until: Instant,
+    has_waited: bool,
+}
 
 /// The parts of the operator that [`ReadService`] uses.
 pub struct ReadDependencies {
@@ -132,6 +143,7 @@ impl ReadService {
     ///
     /// - 421: no profile keeps the objects warm
     /// - 429: no informer with the objects is warm yet
+    /// - 503: a get has waited 15 s for the memory of a large object
     /// - 503: all informers with the objects lack permission to list or watch
     /// - 500: the store lacks a requested object, because kubewarm cannot read it
     /// - 504: kubewarm cannot confirm that the store is current
@@ -148,19 +160,21 @@ impl ReadService {
         request: &ObjectRequest,
         profile: Option<&ProfileRef>,
         caller: &impl Hash,
-        permits: &LargeObjectPermits,
+        permits: &UserPermits,
         can_forward: bool,
     ) -> Result<ReadResponse, StatusError> {
         let started_at = Instant::now();
         let sender = RequestSender { caller: self.seen_reads.hash(caller), can_forward };
+        let mut memory =
+            GetMemory { held: None, until: started_at + MAX_MEMORY_WAIT, has_waited: false };
         let answered =
             self.when_ready(request, profile, sender, async |route| match &request.name {
-                Some(name) => self.get(route, name, permits).await,
+                Some(name) => self.get(route, name, permits, &mut memory).await,
                 None => self.list(route, permits).await,
             });
         let (answer, waited) = answered.await?;
         self.dependencies.reports.observe_read(&answer.source.informer, started_at.elapsed());
-        Ok(ReadResponse { has_waited: waited, ..answer })
+        Ok(ReadResponse { has_waited: waited || memory.has_waited, ..answer })
     }
 
     /// Records the age of a store when kubewarm begins to send objects of it.
@@ -205,15 +219,14 @@ impl ReadService {
         &self,
         route: &ReadCandidates<'_>,
         name: &str,
-        permits: &LargeObjectPermits,
+        permits: &UserPermits,
+        memory: &mut GetMemory,
     ) -> Result<ReadResponse, ReadAttemptError> {
+        // If this attempt ends in a wait for something else, it does not keep the permit.
+        let held = memory.held.take();
         let request = route.request;
         let (candidate, reader) = self.choose(route)?;
         let key = candidate.authorized_scope.key();
-        let encoding = reader.encoding();
-        let permits = permits.of_response(encoding, request.format(encoding)?.media_type);
-        // While the request waits, it keeps nothing that it has read in memory.
-        let permit = permits.acquire(reader.object_length(&key)).await;
         let (object, version) = reader.get_at(&key);
         let version = self.confirm(route, candidate, version.as_ref())?;
         self.record_seen(route, &version);
@@ -252,9 +265,20 @@ impl ReadService {
             },
         };
         let format = request.format(object.encoding)?;
+        let permits = LargeObjectPermits::new(permits, object.encoding, format.media_type);
+        let length = object.bytes.len();
+        let Ok(permit) = permits.acquire_now(length, held) else {
+            drop(object);
+            memory.has_waited = true;
+            let waiting = timeout_at(memory.until, permits.acquire(length)).await;
+            memory.held =
+                waiting.map_err(|_elapsed| StatusError::memory_in_use(RETRY_AFTER_SECONDS))?;
+            return Err(ReadAttemptError::MemoryFreed);
+        };
         let metrics = &self.dependencies.metrics;
         let body = response_envelope::whole(&route.kind, &object, format, metrics);
-        let body = ReadBody::Whole(counted(body.map_err(StatusError::from)?, permit));
+        let body = encoded_with_permit(body.map_err(StatusError::from)?, permit);
+        let body = ReadBody::Whole(body);
         Ok(ReadResponse::new(body, format.media_type, candidate, route))
     }
 

@@ -5,11 +5,13 @@ use super::{
     authorized_scope::AuthorizedScope,
     covering_informers::CandidateInformer,
     item_position::ItemPosition,
-    large_objects::{ResponseObjectPermits, counted},
+    large_objects::{LargeObjectPermits, ObjectPermit, encoded_with_permit},
     read_candidates::ReadCandidates,
     response_envelope::ResponseEnvelope,
 };
+use crate::callers::UserPermits;
 use bytes::Bytes;
+use futures::{Stream, stream};
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::store::{ObjectSnapshot, ScanBudget};
 use kubewarm_wire::{JsonBuffer, MediaType, StatusError};
@@ -70,6 +72,9 @@ pub const PART_BYTES: usize = (16 << 10) - 8;
 /// kubewarm encodes a list in pieces of this size in bytes. A connection writes one piece at once,
 /// and the piece stays in the processor's cache until it is encrypted.
 pub const PIECE_BYTES: usize = 4 * PART_BYTES;
+/// After this number of bytes, a response needs a permit for each further piece that kubewarm
+/// encodes. These permits limit the number of large responses that kubewarm encodes at once.
+const LARGE_RESPONSE: usize = 1 << 20;
 /// The buffer capacity in bytes that kubewarm reserves for one object of a list.
 const OBJECT_BYTES: usize = 4 << 10;
 
@@ -91,7 +96,10 @@ pub struct ListEncoder {
     authorized_scope: AuthorizedScope,
     /// Whether the next object is the first of the list, which no comma precedes.
     next_item: ItemPosition,
-    permits: ResponseObjectPermits,
+    permits: LargeObjectPermits,
+    /// The permit for the next object, after [`Self::reserve`]; `None` before, and if this object
+    /// is not large.
+    reserved: Option<ObjectPermit>,
     /// Encoded bytes at the start of the list's next piece, which [`Self::next_piece`] returns.
     left: Vec<u8>,
     scan_budget: ScanBudget,
@@ -155,7 +163,7 @@ impl ListEncoder {
         envelope: ResponseEnvelope,
         snapshot: ObjectSnapshot,
         authorized_scope: AuthorizedScope,
-        permits: ResponseObjectPermits,
+        permits: LargeObjectPermits,
         has_access: ListAccessCheck,
     ) -> Self {
         let mut left = Vec::new();
@@ -166,6 +174,7 @@ impl ListEncoder {
             authorized_scope,
             next_item: ItemPosition::First,
             permits,
+            reserved: None,
             left,
             scan_budget: ScanBudget::default(),
             has_access,
@@ -174,14 +183,40 @@ impl ListEncoder {
 
     /// Returns the first piece of the encoded list, and whether more pieces can follow. If the list
     /// has at most `bytes` bytes, the first piece is the complete list. Otherwise its size is
-    /// rounded down to a multiple of [`PIECE_BYTES`]. A large object ends the piece.
+    /// rounded down to a multiple of [`PIECE_BYTES`]. A large object begins a piece of its own, for
+    /// which this function can wait.
     ///
     /// # Errors
     ///
     /// [`ListEncodingError`] if the request can no longer read the informer, or if an object is
     /// damaged.
     pub async fn first_piece(&mut self, bytes: usize) -> Result<(Bytes, bool), ListEncodingError> {
+        self.reserve().await;
         self.fill(bytes + 1, Vec::new()).await
+    }
+
+    /// The pieces after the first `sent` bytes. After [`LARGE_RESPONSE`] bytes in total, kubewarm
+    /// encodes a piece only while it holds one of `encodings`, the user's permits to encode large
+    /// responses. While kubewarm waits for a slow client or for memory, it holds none of them, so
+    /// other responses can use them.
+    pub fn into_pieces(
+        self: Box<Self>,
+        sent: usize,
+        encodings: UserPermits,
+    ) -> impl Stream<Item = Result<Bytes, ListEncodingError>> {
+        stream::unfold((self, sent, encodings), |(mut list, sent, encodings)| async move {
+            list.reserve().await;
+            let encoding = if sent < LARGE_RESPONSE { None } else { encodings.acquire(1).await };
+            let piece = list.next_piece().await?;
+            drop(encoding);
+            let sent = sent + piece.as_ref().map_or(0, Bytes::len);
+            Some((piece, (list, sent, encodings)))
+        })
+    }
+
+    /// If the next object is large, waits for the permit for it.
+    async fn reserve(&mut self) {
+        self.reserved = self.permits.acquire(self.snapshot.next_length()).await;
     }
 
     /// Returns the next piece of the encoded list; `None` after the end of the list. Not cancel
@@ -191,7 +226,7 @@ impl ListEncoder {
     ///
     /// About 2 µs per object, more for large objects. The call yields to other tasks after each 1
     /// MiB of decompressed objects, even if the response contains only their metadata.
-    pub async fn next_piece(&mut self) -> Option<Result<Bytes, ListEncodingError>> {
+    async fn next_piece(&mut self) -> Option<Result<Bytes, ListEncodingError>> {
         self.envelope.as_ref()?;
         let most = self.snapshot.objects().saturating_mul(OBJECT_BYTES);
         let out = Vec::with_capacity(most.min(PIECE_BYTES) + OBJECT_BYTES);
@@ -202,7 +237,7 @@ impl ListEncoder {
         Some(written.map(|(piece, _)| piece))
     }
 
-    /// Encodes objects until `out` has at least `bytes` bytes, or contains a large object. Returns
+    /// Encodes objects until `out` has at least `bytes` bytes, or the next object is large. Returns
     /// `out`, and whether objects are left to encode. Bytes after a multiple of [`PIECE_BYTES`]
     /// stay in `left`, so that the parts of a response fill their TLS records.
     async fn fill(
@@ -213,18 +248,16 @@ impl ListEncoder {
         out.append(&mut self.left);
         loop {
             self.scan_budget.yield_if_over().await;
-            let permit = self.permits.acquire(self.snapshot.next_length()).await;
             let has_more = self.write(bytes, &mut out)?;
-            // The next large object needs a permit too. A piece that waited for a second permit
-            // while it keeps the first one could wait for itself.
-            let is_full = out.len() >= bytes || (permit.is_some() && out.len() > PIECE_BYTES);
-            if has_more && !is_full {
+            // The next large object needs a permit of its own, for which only `reserve` waits.
+            let is_next_small = self.snapshot.next_length() <= self.permits.small_length();
+            if has_more && out.len() < bytes && is_next_small {
                 continue;
             }
             if has_more && out.len() > PIECE_BYTES {
                 self.left = out.split_off(out.len() - out.len() % PIECE_BYTES);
             }
-            return Ok((counted(out, permit), has_more));
+            return Ok((encoded_with_permit(out, self.reserved.take()), has_more));
         }
     }
 
@@ -281,16 +314,15 @@ impl fmt::Debug for ListEncoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::{
-        LargeObjectPermits,
-        fixtures::{authorized_scope, informer, parse_request},
+    use crate::{
+        callers::fixtures::user_permits,
+        reads::fixtures::{authorized_scope, informer, parse_request},
     };
-    use futures::FutureExt as _;
+    use futures::{FutureExt as _, StreamExt as _};
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, ObjectEncoding, ResourceVersion, Uid,
     };
     use kubewarm_cache::store::{ObjectQuery, StoreCatalog};
-    use kubewarm_client::KeyedSemaphore;
     use kubewarm_wire::{ListEnvelope, MetaVersion, ObjectPart};
     use std::{
         collections::BTreeSet,
@@ -359,13 +391,12 @@ mod tests {
             next: None,
             remaining: None,
         };
-        let share = KeyedSemaphore::new(PERMITS, PERMITS).share(&"jane");
-        let permits = LargeObjectPermits::new(share);
+        let [jane] = user_permits(4 * PERMITS, ["jane"]);
         ListEncoder::new(
             ResponseEnvelope::List(envelope),
             selected,
             authorized_scope(&parse_request(path, query).0),
-            permits.of_response(ObjectEncoding::Json, MediaType::Json),
+            LargeObjectPermits::new(&jane, ObjectEncoding::Json, MediaType::Json),
             has_access,
         )
     }
@@ -449,11 +480,12 @@ mod tests {
         let (first, has_more) = pages.first_piece(2 * PIECE_BYTES).await.unwrap();
         assert!(has_more && first.len() > text.len() - PIECE_BYTES);
         let mut list = first.to_vec();
-        let mut second = Box::pin(pages.next_piece());
-        assert!(second.as_mut().now_or_never().is_none(), "two large objects are unwritten");
+        let [encodings] = user_permits(4, ["jane"]);
+        let mut pieces = Box::pin(Box::new(pages).into_pieces(LARGE_RESPONSE, encodings.clone()));
+        assert!(pieces.next().now_or_never().is_none(), "two large objects are unwritten");
+        assert!(encodings.acquire_now(1).is_ok(), "the list encodes nothing, and holds a permit");
         drop(first);
-        list.extend(second.await.unwrap().unwrap());
-        while let Some(piece) = pages.next_piece().await {
+        while let Some(piece) = pieces.next().await {
             list.extend(piece.unwrap());
         }
         let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
@@ -461,17 +493,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_metadata_list_of_large_objects_yields_to_other_tasks() {
-        let names: Vec<_> = (0..20).map(|n| format!("x{n:02}")).collect();
+    async fn a_large_response_needs_a_permit_for_each_piece_that_kubewarm_encodes() {
+        let names: Vec<_> = (0..3_000).map(|n| format!("x{n:04}")).collect();
         let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
-        let text = "x".repeat(256 << 10);
+        let [jane, john] = user_permits(4, ["jane", "john"]);
+        let list = |sent, user: &UserPermits| {
+            let pages = pages(&objects, "/api/v1/pods", "", Box::new(|| true));
+            Box::pin(Box::new(pages).into_pieces(sent, user.clone()))
+        };
+        let mut unread = list(LARGE_RESPONSE, &jane);
+        let _piece = unread.next().await;
+        let encoding = jane.acquire_now(1).unwrap();
+        let mut waiting = list(LARGE_RESPONSE, &jane);
+        assert!(waiting.next().now_or_never().is_none());
+        assert!(list(0, &jane).next().now_or_never().is_some(), "small responses do not wait");
+        assert!(list(LARGE_RESPONSE, &john).next().now_or_never().is_some());
+        drop(encoding);
+        assert!(waiting.next().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_metadata_list_of_large_objects_yields_to_other_tasks() {
+        let names: Vec<_> = (0..40).map(|n| format!("x{n:02}")).collect();
+        let objects: Vec<_> = names.iter().map(|name| ("a", name.as_str())).collect();
+        let text = "x".repeat(60 << 10);
         let form = ObjectPart::Metadata(MetaVersion::V1);
         let all = || pages_of(&text, form, &objects, "/api/v1/pods", "", Box::new(|| true));
-        assert!(all().next_piece().now_or_never().is_none(), "four objects use up the scan budget");
+        assert!(all().next_piece().now_or_never().is_none(), "18 objects use up the scan budget");
         assert!(all().first_piece(PIECE_BYTES).now_or_never().is_none());
         let (first, has_more) = all().first_piece(PIECE_BYTES).await.unwrap();
         let list: serde_json::Value = serde_json::from_slice(&first).unwrap();
-        assert_eq!((list["items"].as_array().unwrap().len(), has_more), (20, false));
+        assert_eq!((list["items"].as_array().unwrap().len(), has_more), (40, false));
         // Both objects together have less than 1 MiB, the limit of the scan budget, so the call
         // does not yield.
         let objects = [("a", "x"), ("a", "y")];

@@ -70,6 +70,10 @@ pub(super) enum ReadAttemptError {
     Unconfirmed(Box<FreshnessWait>),
     /// During the attempt, the informer lost access or relisted, so kubewarm repeats the attempt.
     Disturbed,
+    /// The read waited for the memory of a large object. Meanwhile, the object, the stores and
+    /// their freshness can have changed, so kubewarm repeats the attempt. The time limit of this
+    /// wait also limits the repetitions.
+    MemoryFreed,
     /// kubewarm answers the read with this error, because a further attempt cannot help.
     Failed(StatusError),
 }
@@ -117,7 +121,7 @@ impl ReadService {
         request: &ObjectRequest,
         profile: Option<&ProfileRef>,
         sender: RequestSender,
-        answer: impl AsyncFn(&ReadCandidates<'_>) -> Result<T, ReadAttemptError>,
+        mut answer: impl AsyncFnMut(&ReadCandidates<'_>) -> Result<T, ReadAttemptError>,
     ) -> Result<(T, bool), StatusError> {
         let started_at = Instant::now();
         let mut waited = None;
@@ -190,6 +194,7 @@ impl ReadService {
                         let until = waits_since + give_up.max_wait();
                         confirmed = self.until_confirmed(*wait, give_up, until).await?;
                     }
+                    Err(ReadAttemptError::MemoryFreed) => {}
                     Err(ReadAttemptError::Disturbed) => {
                         disturbed += 1;
                         if disturbed >= MAX_TRIES {

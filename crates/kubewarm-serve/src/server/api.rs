@@ -19,7 +19,7 @@ use crate::{
         RequestKind,
     },
     metrics::{HandlerLabel, ReadMetrics, ResponseLabels, ResponseSource},
-    reads::{LargeObjectPermits, ReadService, ReadSource},
+    reads::{ReadService, ReadSource},
 };
 use http::header::ACCEPT;
 use jiff::Timestamp;
@@ -269,7 +269,7 @@ impl ReadApi {
         AdmittedRequest { caller, permit, .. }: AdmittedRequest,
         can_forward: bool,
     ) -> HandlerResult {
-        let large = LargeObjectPermits::new(self.callers.large_object_permits(caller.limit_key));
+        let large = self.callers.large_object_permits(caller.limit_key);
         let answer = self.reads.read(objects, profile, &caller.name, &large, can_forward).await?;
         self.note_read(&caller, objects, Some(&answer.source));
         let from = if answer.has_waited { ResponseSource::Wait } else { ResponseSource::Hit };
@@ -310,7 +310,7 @@ impl ReadApi {
         reviewed: ReviewedWatch,
         AdmittedRequest { caller, permit: request, watch: place, authorized_at }: AdmittedRequest,
     ) -> Result<OutgoingResponse, StatusError> {
-        let large = LargeObjectPermits::new(self.callers.large_object_permits(caller.limit_key));
+        let large = self.callers.large_object_permits(caller.limit_key);
         let feed = self.reads.watch(objects, watching, profile, &caller.name, &large).await?;
         self.note_read(&caller, objects, feed.source());
         let user = &caller.user;

@@ -371,13 +371,13 @@ mod tests {
         drop(requests_in_progress);
         let [first, second] =
             [b"a", b"b"].map(|part| answer.part(Bytes::from_static(part), 0, None));
-        assert_eq!(look(limits.part_timeout / 2), ConnectionActivity::Busy);
-        assert_eq!(look(limits.part_timeout), ConnectionActivity::Stalled);
+        assert_eq!(look(limits.piece_timeout / 2), ConnectionActivity::Busy);
+        assert_eq!(look(limits.piece_timeout), ConnectionActivity::Stalled);
         drop(first);
-        assert_eq!(look(limits.part_timeout / 2), ConnectionActivity::Busy);
+        assert_eq!(look(limits.piece_timeout / 2), ConnectionActivity::Busy);
         drop(answer);
         assert_eq!(
-            look(limits.part_timeout),
+            look(limits.piece_timeout),
             ConnectionActivity::Stalled,
             "its last part is not written"
         );

@@ -1,7 +1,7 @@
 //! Compresses response bodies of more than 128 KiB with gzip if the client accepts gzip, as the API
 //! server does. Compresses a list in pieces, so that the complete list is never in memory.
 
-use crate::reads::ListEncodingError;
+use crate::reads::{ListEncodingError, PIECE_BYTES};
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use futures::{Stream, TryStreamExt as _, stream};
@@ -35,24 +35,32 @@ pub(super) fn accepts_gzip(accept_encoding: Option<&[u8]>) -> bool {
 }
 
 /// Compresses the `pieces` of a response body to one gzip stream. To limit memory, the returned
-/// stream requests the next piece only after hyper has received the previous compressed bytes.
+/// stream requests the next piece only after hyper has received the previous compressed bytes. It
+/// compresses a large object in slices, which share the object's permit: compressed at once, the
+/// object would stay in memory without the permit.
 pub(super) fn compressed<S>(pieces: S) -> impl Stream<Item = io::Result<Bytes>>
 where
     S: Stream<Item = Result<Bytes, ListEncodingError>>,
 {
     let encoder = Box::new(GzEncoder::new(Vec::new(), LEVEL));
-    stream::try_unfold((Box::pin(pieces), Some(encoder)), |(mut pieces, encoder)| async move {
+    let state = (Box::pin(pieces), Some(encoder), Bytes::new());
+    stream::try_unfold(state, |(mut pieces, encoder, mut piece)| async move {
         let Some(mut encoder) = encoder else { return Ok(None) };
-        while let Some(piece) = pieces.try_next().await.map_err(io::Error::other)? {
-            encoder = compress(encoder, piece).await?;
+        loop {
+            if piece.is_empty() {
+                let Some(next) = pieces.try_next().await.map_err(io::Error::other)? else { break };
+                piece = next;
+            }
+            let slice = piece.split_to(piece.len().min(PIECE_BYTES));
+            encoder = compress(encoder, slice).await?;
             let part = mem::take(encoder.get_mut());
             // The gzip encoder can buffer a short piece of a body completely and return no bytes.
             if !part.is_empty() {
-                return Ok(Some((Bytes::from(part), (pieces, Some(encoder)))));
+                return Ok(Some((Bytes::from(part), (pieces, Some(encoder), piece))));
             }
         }
         let end = encoder.finish()?;
-        Ok(Some((Bytes::from(end), (pieces, None))))
+        Ok(Some((Bytes::from(end), (pieces, None, Bytes::new()))))
     })
 }
 
@@ -73,7 +81,7 @@ mod tests {
     use super::*;
     use flate2::read::GzDecoder;
     use futures::StreamExt as _;
-    use std::{cell::Cell, io::Read as _, pin::pin, rc::Rc};
+    use std::{cell::Cell, io::Read as _, pin::pin, rc::Rc, sync::Arc};
 
     fn unpacked(parts: &[Bytes]) -> Vec<u8> {
         let mut whole = Vec::new();
@@ -119,13 +127,42 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         let pieces = (0..100).map(move |_| {
             counted.set(counted.get() + 1);
-            Ok(std::iter::repeat_with(|| random.u8(..)).take(LARGE * 4).collect())
+            Ok(std::iter::repeat_with(|| random.u8(..)).take(PIECE_BYTES).collect())
         });
         let mut parts = pin!(compressed(stream::iter(pieces)));
         for taken in 1..5 {
             parts.next().await.unwrap().unwrap();
             assert_eq!(asked.get(), taken);
         }
+    }
+
+    /// A large object with its permit.
+    struct PermittedObject {
+        bytes: Vec<u8>,
+        _permit: Arc<()>,
+    }
+
+    impl AsRef<[u8]> for PermittedObject {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_object_keeps_its_permit_until_its_last_slice_is_compressed() {
+        let permit = Arc::new(());
+        let mut random = fastrand::Rng::with_seed(1);
+        let bytes = std::iter::repeat_with(|| random.u8(..)).take(PIECE_BYTES * 5).collect();
+        let object = PermittedObject { bytes, _permit: Arc::clone(&permit) };
+        let piece = Bytes::from_owner(object);
+        let mut parts = pin!(compressed(stream::iter([Ok(piece)])));
+        for _ in 0..4 {
+            let part = parts.next().await.unwrap().unwrap();
+            assert!(part.len() <= PIECE_BYTES + PIECE_BYTES / 8, "{}", part.len());
+            assert_eq!(Arc::strong_count(&permit), 2);
+        }
+        while parts.next().await.is_some() {}
+        assert_eq!(Arc::strong_count(&permit), 1);
     }
 
     #[tokio::test]

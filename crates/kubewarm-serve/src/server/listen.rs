@@ -16,7 +16,7 @@
 //! | requests in progress, in total and per user | `requests`, `user_quota` | a wait, then 429 |
 //! | requests in progress per HTTP/2 connection | `max_streams` | HTTP/2 stream refused |
 //! | reset streams, and frames of a head | hyper's limits: 20 and 1,024 | connection closed |
-//! | time and bytes of an unread part of a response | `part_timeout`, `max_buffered_bytes` | connection closed |
+//! | time and bytes of an unread piece of a response | `piece_timeout`, `max_buffered_bytes` | connection closed |
 //! | time to read a response, except watches and forwarded ones | `min_bytes_per_second` | connection closed |
 //! | time without a request | `idle_timeout` | connection closed |
 //! | time without an answer to an HTTP/2 ping | `ping_interval` + `head_timeout` | connection closed |
@@ -87,10 +87,12 @@ pub(super) struct ConnectionLimits {
     /// The maximum number of response bytes that kubewarm buffers for one HTTP/2 stream until the
     /// client reads them.
     pub(super) max_buffered_bytes: usize,
-    /// The time in which a client must read one part of a response. A part has about 16 KiB.
-    pub(super) part_timeout: Duration,
+    /// The time in which a client must read one piece of a response, also of a watch. For each
+    /// `min_bytes_per_second` of the piece, the client has another second. A piece has 64 KiB, or
+    /// contains a larger object, which uses its user's memory meanwhile.
+    pub(super) piece_timeout: Duration,
     /// The minimum rate at which a client must read a response, in bytes per second. The client has
-    /// `part_timeout` plus the response's size divided by this rate. Otherwise slow clients could
+    /// `piece_timeout` plus the response's size divided by this rate. Otherwise slow clients could
     /// use up the limits on requests.
     pub(super) min_bytes_per_second: NonZeroU64,
     /// How long a connection can stay open without a request. Go clients keep idle connections for
@@ -110,12 +112,19 @@ impl Default for ConnectionLimits {
             head_bytes: 32 << 10,
             max_streams: 100,
             max_buffered_bytes: 64 << 10,
-            part_timeout: Duration::from_mins(1),
+            piece_timeout: Duration::from_mins(1),
             min_bytes_per_second: const { NonZeroU64::new(64 << 10).unwrap() },
             idle_timeout: Duration::from_mins(2),
             ping_interval: Duration::from_secs(30),
             check_interval: Duration::from_secs(5),
         }
+    }
+}
+
+impl ConnectionLimits {
+    /// The time in which a client must read `bytes` bytes.
+    pub(super) fn time_to_read(&self, bytes: u64) -> Duration {
+        self.piece_timeout + Duration::from_secs(bytes / self.min_bytes_per_second)
     }
 }
 

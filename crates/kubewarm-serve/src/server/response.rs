@@ -5,6 +5,7 @@ use super::{
     body::{OutgoingResponse, ResponseBody},
     gzip,
 };
+use crate::callers::UserPermits;
 use crate::reads::{self, ListEncodingError, PIECE_BYTES, ReadBody, ReadSource};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
@@ -16,7 +17,6 @@ use http::{
     },
     request::Parts,
 };
-use kubewarm_client::SemaphoreShare;
 use kubewarm_wire::{
     DiscoveryResponse, JSON, JsonIndenter, MediaType, PROTOBUF, StatusError, is_known,
 };
@@ -29,9 +29,6 @@ use tokio::time::Instant;
 /// Up to this size in bytes, kubewarm sends a body at once, uncompressed and with `Content-Length`.
 /// The API server compresses bodies above the same size.
 const LONG: usize = 128 << 10;
-/// After this number of bytes, a response needs a permit for each further piece that kubewarm
-/// encodes. These permits limit the number of large responses that kubewarm encodes at once.
-const LARGE: usize = 1 << 20;
 pub(super) const NOT_KEPT: &str = "no-cache, private";
 
 /// A keyed hash of `value`, as 16 hexadecimal digits. Clients receive the hash of an informer's
@@ -56,7 +53,7 @@ pub(super) async fn objects(
     request: &Parts,
     answer: reads::ReadResponse,
     tag_key: &RandomState,
-    permits: SemaphoreShare,
+    permits: UserPermits,
 ) -> Result<(OutgoingResponse, Option<Duration>), StatusError> {
     let mut headers = headers(content_type(answer.media_type), NOT_KEPT);
     let resource = &answer.source.informer.resource;
@@ -86,14 +83,12 @@ pub(super) async fn objects(
         let content = whole(&request.headers, &mut headers, first);
         return Ok((response(StatusCode::OK, headers, content), age));
     }
-    let rest = stream::unfold(rest, |rest| async move {
-        let mut rest = rest?;
-        let piece = rest.next_piece().await?;
-        Some((piece, Some(rest)))
-    });
-    let rest = with_encoding_permits(rest, first_piece.len(), permits);
+    let rest = match rest {
+        Some(pages) => pages.into_pieces(first_piece.len(), permits).boxed_local(),
+        None => stream::empty().boxed_local(),
+    };
     let pieces = match indenter {
-        None => rest.boxed_local(),
+        None => rest,
         Some(indenter) => indented(indenter, stream::iter([Ok(left)]).chain(rest)).boxed_local(),
     };
     let pieces = stream::iter([Ok(first)]).chain(pieces);
@@ -131,28 +126,6 @@ where
         }
         let (piece, used) = indenter.indent(&left, PIECE_BYTES);
         Some((Ok(piece.into()), (indenter, pieces, left.slice(used..))))
-    })
-}
-
-/// The pieces of a list response after its first `sent` bytes. After `LARGE` bytes in total,
-/// kubewarm encodes a piece only while it holds one of `permits`, the user's permits to encode
-/// large responses. While kubewarm waits for a slow client, it holds none of these permits, so
-/// other responses can use them.
-fn with_encoding_permits<S>(
-    rest: S,
-    sent: usize,
-    permits: SemaphoreShare,
-) -> impl Stream<Item = Result<Bytes, ListEncodingError>>
-where
-    S: Stream<Item = Result<Bytes, ListEncodingError>> + 'static,
-{
-    let rest = Box::pin(rest);
-    stream::unfold((rest, sent, permits), |(mut rest, bytes, permits)| async move {
-        let permit = if bytes < LARGE { None } else { permits.acquire(1).await };
-        let piece = rest.next().await?;
-        drop(permit);
-        let bytes = bytes + piece.as_ref().map_or(0, Bytes::len);
-        Some((piece, (rest, bytes, permits)))
     })
 }
 
@@ -311,35 +284,11 @@ pub(super) fn failure(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::callers::fixtures::user_permits;
-    use futures::{StreamExt, future::join_all};
     use kubewarm_api::model::{
         GroupResource, Identity, InformerKey, InformerScope, ManagedFieldsPolicy, Projection,
         Resource, SecretDataPolicy,
     };
-    use std::{cell::Cell, collections::BTreeSet, rc::Rc};
-    use tokio::time::sleep;
-
-    /// A stream of `count` pieces of `LARGE / 2` bytes. The stream takes 1 ms to produce a piece.
-    /// `now` counts the pieces that streams produce at the same time, and `most` is the maximum of
-    /// `now`.
-    fn pieces(
-        count: usize,
-        now: &Rc<Cell<usize>>,
-        most: &Rc<Cell<usize>>,
-    ) -> impl Stream<Item = Result<Bytes, ListEncodingError>> + use<> {
-        let (now, most) = (Rc::clone(now), Rc::clone(most));
-        stream::iter(0..count).then(move |_| {
-            let (now, most) = (Rc::clone(&now), Rc::clone(&most));
-            async move {
-                now.set(now.get() + 1);
-                most.set(most.get().max(now.get()));
-                sleep(Duration::from_millis(1)).await;
-                now.set(now.get() - 1);
-                Ok(Bytes::from(vec![b'x'; LARGE / 2]))
-            }
-        })
-    }
+    use std::collections::BTreeSet;
 
     fn informer(resource: &str, namespace: &str) -> InformerKey {
         InformerKey::all(
@@ -347,26 +296,6 @@ mod tests {
             InformerScope::Namespace(namespace.into()),
             Projection::Full(ManagedFieldsPolicy::Drop),
         )
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn few_large_responses_are_written_at_once_and_unread_ones_release_their_permit() {
-        let (now, most) = (Rc::default(), Rc::default());
-        let [jane, john] = user_permits(4, ["jane", "john"]);
-        // The client of this stream reads one large piece and then stops.
-        let mut slow = Box::pin(with_encoding_permits(pieces(9, &now, &most), LARGE, jane.clone()));
-        assert!(slow.next().await.is_some());
-        let all = [(&jane, 40), (&john, 5)].map(|(user, count)| {
-            let written = (0..count)
-                .map(|_| with_encoding_permits(pieces(4, &now, &most), LARGE, user.clone()));
-            join_all(written.map(StreamExt::collect::<Vec<_>>))
-        });
-        let written = join_all(all).await;
-        assert!(written.iter().flatten().all(|pieces| pieces.len() == 4));
-        assert_eq!(most.get(), 2, "each user encodes one large response");
-        let small = (0..9).map(|_| with_encoding_permits(pieces(2, &now, &most), 0, jane.clone()));
-        join_all(small.map(StreamExt::collect::<Vec<_>>)).await;
-        assert_eq!(most.get(), 9, "small responses do not wait");
     }
 
     #[test]

@@ -3,10 +3,13 @@
 //! that read too slowly.
 
 use super::listen::ConnectionLimits;
-use crate::{callers::PERMIT_BYTES, reads::PIECE_BYTES};
+use crate::{
+    callers::{PERMIT_BYTES, UserPermits},
+    reads::PIECE_BYTES,
+};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
-use kubewarm_client::{KeyedPermit, SemaphoreShare};
+use kubewarm_client::KeyedPermit;
 use parking_lot::Mutex;
 use prometheus::IntCounter;
 use std::{any::Any, collections::VecDeque, sync::Arc, time::Duration};
@@ -17,7 +20,7 @@ pub(super) struct ResponsePermit {
     _permit: Box<dyn Any + Send>,
     /// The user's permits for unwritten response bytes; `None` for a response without a body or
     /// with a short body.
-    bytes: Option<SemaphoreShare>,
+    bytes: Option<UserPermits>,
     is_timely: bool,
 }
 
@@ -30,14 +33,12 @@ pub(super) struct UnwrittenResponse(Mutex<UnwrittenResponseState>);
 #[derive(Debug, Default)]
 struct UnwrittenResponseState {
     permit: Option<ResponsePermit>,
-    /// The time at which kubewarm passed each unwritten part to hyper, the oldest first. hyper
-    /// writes the parts in this order, so a part that is written or dropped is always the first
-    /// one.
-    handed: VecDeque<Instant>,
-    /// The time at which kubewarm passed the latest part to hyper; `None` if this part ended its
-    /// piece. The rest of a piece stays in memory until the client reads on, also if an HTTP/2
-    /// client has let hyper write exactly the earlier parts.
-    rest_since: Option<Instant>,
+    /// The piece of each part that kubewarm has passed to hyper, the oldest first. hyper writes the
+    /// parts in this order, so a part that is written or dropped is always the first one.
+    handed: VecDeque<ResponsePiece>,
+    /// The piece whose rest kubewarm has not passed to hyper yet. The rest stays in memory until
+    /// the client reads on, also if an HTTP/2 client has let hyper write exactly the earlier parts.
+    unfinished: Option<ResponsePiece>,
     /// The time since which the client has had to read a part or the rest of a piece; `None` if
     /// nothing is left to read.
     since: Option<Instant>,
@@ -47,6 +48,14 @@ struct UnwrittenResponseState {
     bytes: u64,
     /// The metric that counts the bytes of the response's parts.
     counter: Option<IntCounter>,
+}
+
+/// A piece of a response, which kubewarm passes to hyper in parts.
+#[derive(Clone, Copy, Debug)]
+struct ResponsePiece {
+    /// The time at which kubewarm passed the first part to hyper.
+    began_at: Instant,
+    bytes: u64,
 }
 
 /// A future that acquires the permit for the response's next bytes. The permit counts them against
@@ -67,12 +76,12 @@ struct ResponsePart {
 impl ResponsePermit {
     /// Creates the permits of a response that the client must read at the minimum rate. Without
     /// this rate, a slow client could keep `permit` and so block requests of other clients.
-    pub(super) fn timely(permit: impl Any + Send, bytes: SemaphoreShare) -> Self {
+    pub(super) fn timely(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: true }
     }
 
     /// Creates the permits of a response that the client can read at any rate, such as a watch.
-    pub(super) fn lasting(permit: impl Any + Send, bytes: SemaphoreShare) -> Self {
+    pub(super) fn lasting(permit: impl Any + Send, bytes: UserPermits) -> Self {
         Self { _permit: Box::new(permit), bytes: Some(bytes), is_timely: false }
     }
 
@@ -116,9 +125,11 @@ impl UnwrittenResponse {
     ) -> Bytes {
         let mut progress = self.0.lock();
         let now = Instant::now();
-        progress.rest_since = (rest > 0).then_some(now);
-        progress.handed.push_back(now);
         let length = bytes.len() as u64;
+        let new = ResponsePiece { began_at: now, bytes: length + rest as u64 };
+        let piece = progress.unfinished.take().unwrap_or(new);
+        progress.unfinished = (rest > 0).then_some(piece);
+        progress.handed.push_back(piece);
         progress.bytes += length;
         if let Some(counter) = &progress.counter {
             counter.inc_by(length);
@@ -128,19 +139,17 @@ impl UnwrittenResponse {
         Bytes::from_owner(ResponsePart { bytes, _permit: permit, response: Arc::clone(self) })
     }
 
-    /// Whether the client has left a part unread for too long, or reads the whole response too
-    /// slowly. Time between two pieces, for example while kubewarm encodes more objects, does not
-    /// count.
+    /// Whether the client reads a piece or the whole response too slowly. Time between two pieces,
+    /// for example while kubewarm encodes more objects, does not count.
     pub(super) fn is_too_slow(&self, now: Instant, limits: ConnectionLimits) -> bool {
         let progress = self.0.lock();
         let elapsed = |since| now.saturating_duration_since(since);
-        let oldest = progress.handed.front().copied().or(progress.rest_since);
-        let oldest = oldest.map_or(Duration::ZERO, elapsed);
+        let oldest = progress.handed.front().or(progress.unfinished.as_ref());
+        let is_piece_late =
+            oldest.is_some_and(|piece| elapsed(piece.began_at) >= limits.time_to_read(piece.bytes));
         let taking = progress.taking + progress.since.map_or(Duration::ZERO, elapsed);
-        let most =
-            limits.part_timeout + Duration::from_secs(progress.bytes / limits.min_bytes_per_second);
         let is_timely = progress.permit.as_ref().is_some_and(|permit| permit.is_timely);
-        oldest >= limits.part_timeout || (is_timely && taking >= most)
+        is_piece_late || (is_timely && taking >= limits.time_to_read(progress.bytes))
     }
 }
 
@@ -154,7 +163,7 @@ impl Drop for ResponsePart {
     fn drop(&mut self) {
         let mut progress = self.response.0.lock();
         progress.handed.pop_front();
-        if progress.handed.is_empty() && progress.rest_since.is_none() {
+        if progress.handed.is_empty() && progress.unfinished.is_none() {
             let since = progress.since.take();
             progress.taking += since.map_or(Duration::ZERO, |since| since.elapsed());
         }
@@ -167,7 +176,7 @@ mod tests {
     use crate::callers::fixtures::user_permits;
     use tokio::time::advance;
 
-    fn many() -> SemaphoreShare {
+    fn many() -> UserPermits {
         let [jane] = user_permits(1 << 20, ["jane"]);
         jane
     }
@@ -189,7 +198,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_part_must_be_written_in_time() {
         let (stall, response) = (
-            ConnectionLimits::default().part_timeout,
+            ConnectionLimits::default().piece_timeout,
             response(ResponsePermit::lasting((), many())),
         );
         advance(stall).await;
@@ -211,7 +220,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_rest_of_a_piece_must_be_read_in_time() {
-        let stall = ConnectionLimits::default().part_timeout;
+        let stall = ConnectionLimits::default().piece_timeout;
         let response = response(ResponsePermit::lasting((), many()));
         drop(response.part(Bytes::from_static(b"x"), 1, None));
         assert!(!is_too_slow(&response));
@@ -223,13 +232,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_watch_must_read_a_large_object_fast_enough() {
+        let limits = ConnectionLimits::default();
+        let second = usize::try_from(limits.min_bytes_per_second.get()).unwrap();
+        for (rate, expected) in [(second / 2, true), (second, false)] {
+            let response = response(ResponsePermit::lasting((), many()));
+            let (mut rest, mut was_late) = (second * 300, false);
+            while rest > 0 {
+                rest -= rate;
+                drop(response.part(vec![b'x'; rate].into(), rest, None));
+                was_late |= is_too_slow(&response);
+                advance(Duration::from_secs(1)).await;
+            }
+            assert_eq!(was_late, expected, "{rate}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_watch_read_one_part_a_minute_does_not_extend_the_deadline_of_other_parts() {
         let response = response(ResponsePermit::lasting((), many()));
         let parts: Vec<_> = (0..4).map(|_| part(&response, 1)).collect();
         let mut was_late = false;
         for part in parts {
             advance(
-                ConnectionLimits::default().part_timeout.saturating_sub(Duration::from_secs(1)),
+                ConnectionLimits::default().piece_timeout.saturating_sub(Duration::from_secs(1)),
             )
             .await;
             was_late |= is_too_slow(&response);
@@ -248,7 +274,7 @@ mod tests {
             (second / 2, ResponsePermit::lasting((), many()), false),
         ] {
             let (response, mut was_late) = (response(permit), false);
-            for _ in 0..limits.part_timeout.as_secs() * 3 {
+            for _ in 0..limits.piece_timeout.as_secs() * 3 {
                 let part = part(&response, bytes);
                 advance(Duration::from_secs(1)).await;
                 was_late |= is_too_slow(&response);
@@ -262,7 +288,7 @@ mod tests {
     async fn a_response_that_is_slow_to_produce_does_not_close_the_connection() {
         let response = response(ResponsePermit::timely((), many()));
         for _ in 0..10 {
-            advance(ConnectionLimits::default().part_timeout).await;
+            advance(ConnectionLimits::default().piece_timeout).await;
             assert!(!is_too_slow(&response));
             drop(part(&response, 1));
         }

@@ -30,6 +30,13 @@ impl StatusError {
         Self { is_rejection: true, ..Self::too_many_requests(retry_after_seconds) }
     }
 
+    /// 503: the memory for large objects in responses has been in use for too long, because clients
+    /// read such responses slowly.
+    pub fn memory_in_use(retry_after_seconds: u64) -> Self {
+        let message = "kubewarm's memory for large objects in responses is in use; try again";
+        Self::unavailable(message, retry_after_seconds)
+    }
+
     /// 429: all pods of the agents' ServiceAccount `account` together have reached one of their
     /// limits. The user can do nothing about it, so the message is for the administrator.
     pub fn agents_limit(account: &str, retry_after_seconds: u64) -> Self {

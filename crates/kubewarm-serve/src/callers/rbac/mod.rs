@@ -105,7 +105,7 @@ pub(super) enum RulesVerdict {
     /// old, and no rule allows the request.
     Undecided,
     /// A rule allows the request, but the rules are older than [`MAX_RULES_AGE`].
-    Outdated,
+    OutdatedAllow,
     /// No rule allows the request. The rules last changed at this time.
     NoOpinion(Instant),
     /// A rule allows the request.
@@ -164,7 +164,7 @@ impl RbacAuthorizer {
             self.rules.decide(&caller.user, access);
         match (decision, is_current) {
             (RbacDecision::Allow, true) => RulesVerdict::Allow(RulesGrant { proven_at, changes }),
-            (RbacDecision::Allow, false) => RulesVerdict::Outdated,
+            (RbacDecision::Allow, false) => RulesVerdict::OutdatedAllow,
             (RbacDecision::NoOpinion, true) => RulesVerdict::NoOpinion(changed_at),
             (RbacDecision::NoOpinion, false) => RulesVerdict::Undecided,
         }
@@ -290,7 +290,9 @@ impl DisagreementConfirmation {
                 RulesVerdict::Allow(now) if now.changes != grant.changes => return,
                 RulesVerdict::Allow(now) if now.proven_at > denied_at => break,
                 RulesVerdict::Allow(_) => sleep(PROOF_PAUSE).await,
-                RulesVerdict::Undecided | RulesVerdict::Outdated | RulesVerdict::NoOpinion(_) => {
+                RulesVerdict::Undecided
+                | RulesVerdict::OutdatedAllow
+                | RulesVerdict::NoOpinion(_) => {
                     return;
                 }
             }

@@ -233,7 +233,7 @@ impl<'a> CoveringInformers<'a> {
             });
         }
         let causes = candidates.iter().map(CandidateInformer::cold_cause);
-        let cause = causes.reduce(ColdCause::and).unwrap_or(ColdCause::NotWarm);
+        let cause = causes.reduce(ColdCause::combine).unwrap_or(ColdCause::NotWarm);
         candidates.retain(|candidate| candidate.can_be_read(&candidate.report));
         let bound = self.max_staleness();
         candidates.sort_by(|a, b| a.rank(bound).cmp(&b.rank(bound)).then_with(|| a.key.cmp(b.key)));

@@ -2,21 +2,22 @@
 
 use super::{change_cache::ChangeCache, event_encoder::EventEncoder, feed::WatchProgress};
 use crate::{
+    callers::UserPermits,
     metrics::ClientWatchEnd,
     reads::{
-        DamagedObjectError, LargeObjectPermits,
+        DamagedObjectError,
         authorized_scope::AuthorizedScope,
         item_position::ItemPosition,
-        large_objects::{ResponseObjectPermits, counted},
+        large_objects::{LargeObjectPermits, ObjectPermit, encoded_with_permit, with_permit},
         read_response::PIECE_BYTES,
     },
 };
 use bytes::{Bytes, BytesMut};
+use futures::future::{BoxFuture, FutureExt as _};
 use kubewarm_api::model::ResourceVersion;
 use kubewarm_cache::store::{
     EventLogFollower, FollowerEvent, ObjectQuery, ObjectSnapshot, ScanBudget, StoreChange,
 };
-use kubewarm_client::KeyedPermit;
 use kubewarm_wire::{BookmarkKind, EventType, JsonBuffer, MediaType, ObjectRequest, StatusError};
 use parking_lot::Mutex;
 use std::{ops::ControlFlow, sync::Arc};
@@ -35,10 +36,13 @@ pub(super) struct WatchCursor {
     lines: Arc<EventEncoder>,
     pub(super) media_type: MediaType,
     follower: EventLogFollower,
-    permits: ResponseObjectPermits,
+    permits: LargeObjectPermits,
     /// The permit for the next object, after [`WatchCursor::acquire`]; `None` before, and if this
     /// object is not large.
-    permit: Option<KeyedPermit>,
+    permit: Option<ObjectPermit>,
+    /// The unfinished wait for `permit`, which keeps its place in the queue; `None` if the watch
+    /// waits for no permit.
+    permit_wait: Option<BoxFuture<'static, Option<ObjectPermit>>>,
     /// The initial objects that the watch has not sent yet, and the resource version at which the
     /// watch selected them.
     initial: Option<(ObjectSnapshot, ResourceVersion)>,
@@ -67,7 +71,7 @@ pub struct WatchChunk {
 pub(super) enum WatchStep {
     /// The next object is large. Its stored length is this number of bytes. Call
     /// [`WatchCursor::acquire`] before the next step.
-    Large(usize),
+    NeedsMemory(usize),
     /// Events to send to the client. The chunk has no events if none of the examined changes
     /// matches the watch.
     Piece(WatchChunk),
@@ -87,9 +91,9 @@ impl WatchCursor {
         query: ObjectQuery,
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
-        permits: &LargeObjectPermits,
+        permits: &UserPermits,
     ) -> Self {
-        let permits = permits.of_response(follower.encoding(), lines.media_type);
+        let permits = LargeObjectPermits::new(permits, follower.encoding(), lines.media_type);
         let is_initial_bookmark_due =
             initial.is_some() && request.watch.as_ref().is_some_and(|watch| watch.has_bookmarks);
         Self {
@@ -100,6 +104,7 @@ impl WatchCursor {
             lines: Arc::new(lines),
             permits,
             permit: None,
+            permit_wait: None,
             initial,
             is_initial_bookmark_due,
             next_event: ItemPosition::First,
@@ -128,10 +133,12 @@ impl WatchCursor {
         self.scan_budget.yield_if_over().await;
     }
 
-    /// Waits until the memory for an object of `length` bytes is free. Cancel safe: if the caller
-    /// drops the call, no event is lost.
+    /// Waits until the memory for an object of `length` bytes is free. Cancel safe: a further call
+    /// continues the wait.
     pub(super) async fn acquire(&mut self, length: usize) {
-        self.permit = self.permits.acquire(length).await;
+        let wait = self.permit_wait.get_or_insert_with(|| self.permits.acquire(length).boxed());
+        self.permit = wait.await;
+        self.permit_wait = None;
     }
 
     /// Produces the next events of the watch. Stops after about 1 MiB of decompressed objects.
@@ -154,12 +161,12 @@ impl WatchCursor {
         &mut self,
         mut snapshot: ObjectSnapshot,
         version: ResourceVersion,
-        permit: Option<KeyedPermit>,
+        permit: Option<ObjectPermit>,
     ) -> WatchStep {
         let (length, small_length) = (snapshot.next_length(), self.permits.small_length());
-        if permit.is_none() && length > small_length {
+        if !self.permits.suffices(permit.as_ref(), length) {
             self.initial = Some((snapshot, version));
-            return WatchStep::Large(length);
+            return WatchStep::NeedsMemory(length);
         }
         let Self { allowed, lines: by, next_event, scan_budget, .. } = self;
         // The watch does not keep this buffer, which has the size of its largest object.
@@ -190,7 +197,7 @@ impl WatchCursor {
         } else {
             *self.position.lock() = Some(version);
         }
-        WatchStep::Piece(WatchChunk { lines: counted(lines, permit), events })
+        WatchStep::Piece(WatchChunk { lines: encoded_with_permit(lines, permit), events })
     }
 
     /// Ends the watch after the lines `piece`, because of a damaged object. Otherwise the client
@@ -202,25 +209,31 @@ impl WatchCursor {
     }
 
     /// Encodes the next changes. The first one can be large, and then needs `permit`.
-    fn next_changes(&mut self, shared: &ChangeCache, permit: Option<KeyedPermit>) -> WatchStep {
+    fn next_changes(&mut self, shared: &ChangeCache, permit: Option<ObjectPermit>) -> WatchStep {
         let mut piece: Vec<Bytes> = Vec::new();
         while piece.iter().map(Bytes::len).sum::<usize>() < PIECE_BYTES
             && !self.scan_budget.is_over()
         {
             match self.follower.next_event() {
                 FollowerEvent::Change(change) => {
+                    self.scan_budget.charge(MIN_CHANGE_BYTES);
+                    if !self.allowed.has(change.namespace(), change.name()) {
+                        continue;
+                    }
                     let length = change.object_length();
-                    if length > self.permits.small_length()
-                        && (permit.is_none() || !piece.is_empty())
-                    {
+                    // A piece contains only one large object, because the permit is for one.
+                    let suffices = match &piece[..] {
+                        [] => self.permits.suffices(permit.as_ref(), length),
+                        [_, ..] => length <= self.permits.small_length(),
+                    };
+                    if !suffices {
                         // kubewarm keeps only the watch's position in memory while it waits.
                         self.follower.unread();
                         if piece.is_empty() {
-                            return WatchStep::Large(length);
+                            return WatchStep::NeedsMemory(length);
                         }
                         break;
                     }
-                    self.scan_budget.charge(MIN_CHANGE_BYTES);
                     if let Err(damaged) = self.add(change, shared, &mut piece) {
                         return self.end_with(damaged, &piece);
                     }
@@ -235,7 +248,7 @@ impl WatchCursor {
             }
         }
         let WatchChunk { lines, events } = joined(&piece);
-        WatchStep::Piece(WatchChunk { lines: counted(lines, permit), events })
+        WatchStep::Piece(WatchChunk { lines: with_permit(lines, permit), events })
     }
 
     /// Ends the watch because the event log has dropped its changes, or because nothing fills the
@@ -258,9 +271,6 @@ impl WatchCursor {
         shared: &ChangeCache,
         piece: &mut Vec<Bytes>,
     ) -> Result<(), DamagedObjectError> {
-        if !self.allowed.has(change.namespace(), change.name()) {
-            return Ok(());
-        }
         let opened = shared.get_or_insert(change);
         let events = shared.events(&opened, &self.query, &self.follower);
         if opened.is_damaged() {
@@ -330,13 +340,14 @@ pub(super) fn error(failure: &StatusError, media_type: MediaType) -> WatchChunk 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reads::fixtures::{authorized_scope, informer, kind, metrics, parse_request};
-    use futures::FutureExt as _;
+    use crate::{
+        callers::fixtures::user_permits,
+        reads::fixtures::{authorized_scope, informer, kind, metrics, parse_request},
+    };
     use kubewarm_api::model::{
         DecodedObject, Delta, DeltaSink as _, InformerKey, ReplacePolicy, Uid,
     };
     use kubewarm_cache::store::{StoreCatalog, StoreWriter};
-    use kubewarm_client::KeyedSemaphore;
     use kubewarm_wire::{MetaVersion, ObjectPart, ResponseForm, ResponseFormat};
     use std::collections::BTreeSet;
 
@@ -380,12 +391,12 @@ mod tests {
         follower: EventLogFollower,
         initial: Option<(ObjectSnapshot, ResourceVersion)>,
     ) -> WatchCursor {
-        let permits = LargeObjectPermits::new(KeyedSemaphore::new(PERMITS, PERMITS).share(&"jane"));
-        cursor_with(&permits, request, query, follower, initial)
+        let [jane] = user_permits(4 * PERMITS, ["jane"]);
+        cursor_with(&jane, request, query, follower, initial)
     }
 
     fn cursor_with(
-        permits: &LargeObjectPermits,
+        permits: &UserPermits,
         request: &ObjectRequest,
         query: ObjectQuery,
         follower: EventLogFollower,
@@ -400,7 +411,7 @@ mod tests {
     /// The result of the next step, after the wait for a permit.
     async fn step(cursor: &mut WatchCursor, shared: &ChangeCache) -> WatchStep {
         let first = cursor.next(shared);
-        let WatchStep::Large(length) = first else { return first };
+        let WatchStep::NeedsMemory(length) = first else { return first };
         cursor.acquire(length).await;
         cursor.next(shared)
     }
@@ -477,10 +488,10 @@ mod tests {
         let (catalog, key, mut writer) = store(0);
         let (request, _) = parse_request("/api/v1/pods", "watch=1");
         let shared = ChangeCache::new(1 << 20);
-        let permits = LargeObjectPermits::new(KeyedSemaphore::new(PERMITS, PERMITS).share(&"jane"));
+        let [jane] = user_permits(4 * PERMITS, ["jane"]);
         let new_cursor = || {
             let follower = catalog.reader(&key).unwrap().follow_from_now();
-            cursor_with(&permits, &request, ObjectQuery::default(), follower, None)
+            cursor_with(&jane, &request, ObjectQuery::default(), follower, None)
         };
         let (mut first, mut second) = (new_cursor(), new_cursor());
         upsert_with("", &mut writer, "small", 6);
@@ -493,7 +504,9 @@ mod tests {
         let WatchStep::Piece(sent) = step(&mut first, &shared).await else { panic!("an event") };
         let line = sent.lines.as_ptr();
         assert_eq!(sent.events, 1);
-        let WatchStep::Large(length) = second.next(&shared) else { panic!("no permit is needed") };
+        let WatchStep::NeedsMemory(length) = second.next(&shared) else {
+            panic!("no permit is needed")
+        };
         assert!(second.acquire(length).now_or_never().is_none(), "two large events are unwritten");
         assert_eq!(second.follower.lag().changes(), 2, "the waiting watch has read the change");
         drop(sent);

@@ -127,22 +127,30 @@ impl WatchFeed {
             let changed = open.cursor.change_notifier();
             let mut changed = pin!(changed.notified());
             changed.as_mut().enable();
-            match open.step(Instant::now()) {
-                WatchStep::Large(length) => open.cursor.acquire(length).await,
+            let step = open.step(Instant::now());
+            let until = match step {
+                // A bookmark that is due waits for the large object, too.
+                WatchStep::NeedsMemory(_) => open.timing.end.min(open.timing.profile_check),
+                WatchStep::Piece(_) | WatchStep::Quiet(_) | WatchStep::End(..) => {
+                    open.timing.next_deadline()
+                }
+            };
+            if deadline.deadline() != until {
+                deadline.as_mut().reset(until);
+            }
+            match step {
+                WatchStep::NeedsMemory(length) => select! {
+                    () = open.cursor.acquire(length) => {}
+                    () = deadline.as_mut() => {}
+                },
                 WatchStep::Piece(piece) if piece.events > 0 => return Some(piece),
                 // No examined change concerns the watch. If the scan budget is used up, the loop
                 // yields before it examines more changes.
                 WatchStep::Piece(_) => {}
-                WatchStep::Quiet(_) => {
-                    let until = open.timing.next_deadline();
-                    if deadline.deadline() != until {
-                        deadline.as_mut().reset(until);
-                    }
-                    select! {
-                        () = changed => {}
-                        () = deadline.as_mut() => {}
-                    }
-                }
+                WatchStep::Quiet(_) => select! {
+                    () = changed => {}
+                    () = deadline.as_mut() => {}
+                },
                 WatchStep::End(end, last) => {
                     (self.open, self.last, self.ended) = (None, last, Some(end));
                 }

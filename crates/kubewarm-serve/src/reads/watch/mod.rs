@@ -18,12 +18,13 @@ use self::{
     cursor::WatchCursor, deadlines::WatchDeadlines, event_encoder::EventEncoder, feed::ActiveWatch,
 };
 use super::{
-    LargeObjectPermits, ReadService, ReadSource,
+    ReadService, ReadSource,
     covering_informers::CandidateInformer,
     list::pick,
     read_candidates::ReadCandidates,
     retry::{ReadAttemptError, RequestSender},
 };
+use crate::callers::UserPermits;
 use kubewarm_api::model::{ProfileRef, ResourceVersion};
 use kubewarm_cache::store::EventLogFollower;
 use kubewarm_wire::{
@@ -52,7 +53,7 @@ impl ReadService {
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
         caller: &impl Hash,
-        permits: &LargeObjectPermits,
+        permits: &UserPermits,
     ) -> Result<WatchFeed, StatusError> {
         // A forwarded watch would stay at the API server until its end, even if a store could serve
         // the watch soon after its start. So watches wait for a store.
@@ -82,7 +83,7 @@ impl ReadService {
         route: &ReadCandidates<'_>,
         watching: &WatchOptions,
         profile: Option<&ProfileRef>,
-        permits: &LargeObjectPermits,
+        permits: &UserPermits,
     ) -> Result<ActiveWatch, ReadAttemptError> {
         let open = |candidate: &CandidateInformer<'_>, follower: EventLogFollower, initial| {
             let query = route.query(candidate);

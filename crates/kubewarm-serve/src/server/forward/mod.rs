@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     ApplierRegistry, ForwardedReads,
-    callers::{CallerGate, ForwardAuthentication, proves_authentication},
+    callers::{CallerGate, ForwardAuthentication, UserPermits, proves_authentication},
     metrics::{HandlerLabel, ReadMetrics},
 };
 use bytes::Bytes;
@@ -33,9 +33,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use kubewarm_api::model::{Resource, ResourceVersion};
-use kubewarm_client::{
-    CallerInfo, KeyedPermit, SemaphoreShare, StreamingBody, UpstreamError, UpstreamProxy,
-};
+use kubewarm_client::{CallerInfo, KeyedPermit, StreamingBody, UpstreamError, UpstreamProxy};
 use kubewarm_wire::{ForwardPlan, StatusError, WriteTarget, has_object};
 use std::{
     fmt,
@@ -228,7 +226,7 @@ impl RequestForwarder {
         answer: http::Response<Incoming>,
         writes: Option<WriteTarget>,
         permit: Option<KeyedPermit>,
-        bytes: SemaphoreShare,
+        bytes: UserPermits,
     ) -> Result<OutgoingResponse, RequestError> {
         let (mut head, mut body) = answer.into_parts();
         headers::without_connection(&mut head.headers);

@@ -22,7 +22,7 @@ use http::StatusCode;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use kubewarm_client::{KeyedSemaphore, SemaphoreShare};
+use kubewarm_client::KeyedSemaphore;
 use prometheus::{Registry, TextEncoder};
 use rustls::{
     CipherSuite, ClientConfig, RootCertStore,
@@ -240,7 +240,7 @@ const OK: &[u8] = b"GET /ok HTTP/1.1\r\nHost: x\r\n\r\n";
 #[tokio::test]
 async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
     let served = TestServer::new(|limits| {
-        limits.part_timeout = Duration::from_millis(500);
+        limits.piece_timeout = Duration::from_millis(500);
         limits.check_interval = Duration::from_millis(100);
     });
     let whole = served.get("/much").await;
@@ -253,7 +253,7 @@ async fn a_client_that_does_not_read_is_disconnected_in_both_protocols() {
     let (mut sender, connection) = served.h2().await;
     let answer = sender.send_request(h2_get(served.address, "/much")).await.unwrap();
     // The client's flow-control window is full, but the client still answers pings. So only
-    // `part_timeout` ends the connection.
+    // `piece_timeout` ends the connection.
     let _ended = timeout(MOST, connection).await.unwrap();
     assert!(answer.into_body().collect().await.is_err());
     served.end().await;

@@ -1,7 +1,7 @@
 //! Tests how long a response holds its permits while the client does not read the response.
 
 use super::*;
-use crate::callers::{PERMIT_BYTES, fixtures::user_permits};
+use crate::callers::{PERMIT_BYTES, UserPermits, fixtures::user_permits};
 use crate::server::unwritten_response::ResponsePermit;
 use std::{
     num::NonZeroU64,
@@ -22,7 +22,7 @@ const USERS: [&str; 5] = ["jane", "a", "b", "c", "d"];
 #[derive(Clone)]
 struct RequestPermits {
     requests: KeyedSemaphore<String>,
-    bytes: [SemaphoreShare; 5],
+    bytes: [UserPermits; 5],
 }
 
 /// Answers the path `/USER/NAME`. For the name `some` the response has 60 KiB, for `pieces` 60 KiB
@@ -140,7 +140,7 @@ async fn taking_a_byte(
 #[tokio::test]
 async fn an_unread_response_keeps_its_permit_and_is_disconnected() {
     let (served, permits) = served(1, |limits| {
-        (limits.part_timeout, limits.check_interval) =
+        (limits.piece_timeout, limits.check_interval) =
             (Duration::from_secs(3), Duration::from_millis(100));
     });
     for path in ["/jane/whole", "/jane/some"] {
@@ -159,7 +159,7 @@ async fn an_unread_response_keeps_its_permit_and_is_disconnected() {
 #[tokio::test]
 async fn a_response_read_too_slowly_is_disconnected() {
     let (served, permits) = served(1, |limits| {
-        (limits.part_timeout, limits.check_interval) =
+        (limits.piece_timeout, limits.check_interval) =
             (Duration::from_secs(2), Duration::from_millis(100));
         limits.min_bytes_per_second = NonZeroU64::MAX;
     });
@@ -237,7 +237,7 @@ async fn a_short_response_keeps_its_permit_until_it_is_written() {
 #[tokio::test]
 async fn four_slow_users_are_disconnected_and_a_fifth_gets_its_list() {
     let (served, permits) = served(8, |limits| {
-        (limits.part_timeout, limits.check_interval) =
+        (limits.piece_timeout, limits.check_interval) =
             (Duration::from_secs(3), Duration::from_millis(100));
     });
     let mut slow = Vec::new();
@@ -262,7 +262,7 @@ async fn four_slow_users_are_disconnected_and_a_fifth_gets_its_list() {
 #[tokio::test]
 async fn bytes_held_by_slow_users_are_released_for_a_fifth() {
     let (served, _) = with_bytes(32, 256 << 10, |limits| {
-        (limits.part_timeout, limits.check_interval) =
+        (limits.piece_timeout, limits.check_interval) =
             (Duration::from_secs(3), Duration::from_millis(100));
     });
     let (began, mut slow) = (Instant::now(), Vec::new());

@@ -17,7 +17,7 @@ async fn taking(
 #[tokio::test]
 async fn an_unread_response_keeps_its_slot_until_the_connection_is_closed() {
     let scene = ForwardFixture::with(|limits| {
-        limits.part_timeout = Duration::from_secs(3);
+        limits.piece_timeout = Duration::from_secs(3);
         limits.check_interval = Duration::from_millis(100);
     })
     .await;
