@@ -6,6 +6,7 @@ use crate::{
     cli::{CallerAuthMode, CallerAuthorizationMode, ReadApiArgs, RunArgs},
     metrics::MetricsRegistry,
 };
+use futures::future::{FutureExt as _, pending};
 use kubewarm_cache::informer::FreshnessChecker;
 use kubewarm_client::ApiServerConnection;
 use kubewarm_serve::{
@@ -139,7 +140,7 @@ pub(super) fn new_read_api(
     } = runtime;
     let (client, runtime) = (connection.client(), Handle::current());
     let (served, aggregated) = (view.served_resources.clone(), &args.api.serve_aggregated_groups);
-    let declarations = view.declarations.clone();
+    let (declarations, changes) = (view.declarations.clone(), view.declarations.clone());
     let dependencies = ReadDependencies {
         catalog: view.catalog.clone(),
         reports: view.reports.clone(),
@@ -149,6 +150,17 @@ pub(super) fn new_read_api(
         metrics: metrics.reads().clone(),
         serving_index: Box::new(move || {
             declarations.borrow().as_ref().map(|decided| Arc::clone(&decided.serving_index))
+        }),
+        serving_index_change: Box::new(move || {
+            let mut changes = changes.clone();
+            changes.mark_unchanged();
+            let change = async move {
+                // While kubewarm stops, nothing changes any more.
+                if changes.changed().await.is_err() {
+                    pending::<()>().await;
+                }
+            };
+            change.boxed()
         }),
         kinds: KindResolver::new(client, served, aggregated, runtime.clone()),
         operator_namespace: Arc::clone(&view.operator_namespace),

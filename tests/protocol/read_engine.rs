@@ -5,6 +5,7 @@ use crate::{
     reply::Reply,
     server::{ReceivedQuery, ScriptedServer},
 };
+use futures::future::{FutureExt as _, pending};
 use kubewarm_api::model::{
     DeltaSink, GroupResource, Identity, InformerKey, InformerScope, InformerSpec, ProfileMode,
     ProfileRef, ReadConsistency, ReadPolicy, ResolvedProfile, ResolvedTarget, Resource,
@@ -102,6 +103,7 @@ impl ReadEngine {
             informer_metrics: Arc::clone(&engine.metrics),
             metrics,
             serving_index: Box::new(move || Some(Arc::clone(&serving_index))),
+            serving_index_change: Box::new(|| pending().boxed()),
             kinds: KindResolver::new(client, snapshots, &[], Handle::current()),
             operator_namespace: "home".into(),
         };

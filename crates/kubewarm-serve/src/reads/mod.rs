@@ -45,6 +45,7 @@ use self::{
     retry::{ReadAttemptError, RequestSender},
 };
 use crate::{callers::UserPermits, metrics::ReadMetrics};
+use futures::future::BoxFuture;
 use kubewarm_api::model::{
     ObjectKey, ProfileRef, RequestFault, Resource, ResourceInfo, ResourceVersion,
 };
@@ -94,6 +95,8 @@ pub struct ReadDependencies {
     /// Returns the informers from which profiles serve gets, lists and watches. `None` until
     /// kubewarm has listed the profiles. kubewarm calls this function for every request.
     pub serving_index: Box<dyn Fn() -> Option<Arc<ServingIndex>> + Send + Sync>,
+    /// Returns a future that ends after the next change of `serving_index`. Watches wait for it.
+    pub serving_index_change: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
     /// Looks up the kind of a request, because field selectors and tables depend on the kind.
     pub kinds: KindResolver,
     /// The operator namespace. Its profiles serve reads of every namespace.

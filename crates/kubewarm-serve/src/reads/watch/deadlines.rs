@@ -1,5 +1,4 @@
-//! The times at which a watch sends its next bookmark, checks whether profiles still serve its
-//! informer, and ends.
+//! The times at which a watch sends its next bookmark, and ends.
 
 use kubewarm_wire::WatchOptions;
 use std::time::Duration;
@@ -14,9 +13,6 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// The minimum duration of a watch if the client requests no timeout. The actual duration is
 /// random, up to twice as long, so that watches that start together end at different times.
 const MIN_LIFETIME: Duration = Duration::from_mins(30);
-/// The interval at which a watch checks that profiles still serve its informer. So a watch ends at
-/// most this long after the last profile has stopped serving the informer.
-pub(super) const PROFILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub(super) struct WatchDeadlines {
@@ -24,15 +20,13 @@ pub(super) struct WatchDeadlines {
     /// The time of the watch's next bookmark. `None` if the client requests no bookmarks, or after
     /// the last bookmark.
     pub(super) bookmark: Option<Instant>,
-    pub(super) profile_check: Instant,
 }
 
 impl WatchDeadlines {
     pub(super) fn new(watching: &WatchOptions, now: Instant) -> Self {
         let life = watching.timeout.unwrap_or_else(|| MIN_LIFETIME.mul_f64(1.0 + fastrand::f64()));
         let end = now + life;
-        let profile_check = now + PROFILE_CHECK_INTERVAL.mul_f64(fastrand::f64());
-        let mut timing = Self { end, bookmark: None, profile_check };
+        let mut timing = Self { end, bookmark: None };
         if watching.has_bookmarks {
             timing.bookmark = timing.bookmark_after(now);
         }
@@ -49,11 +43,9 @@ impl WatchDeadlines {
         (now < last).then(|| next.min(last))
     }
 
-    /// The earliest of three times: the next bookmark, the next check of the profiles, and the end
-    /// of the watch.
+    /// The time of the next bookmark or the end of the watch, whichever is earlier.
     pub(super) fn next_deadline(&self) -> Instant {
-        let next = self.end.min(self.profile_check);
-        self.bookmark.map_or(next, |bookmark| bookmark.min(next))
+        self.bookmark.map_or(self.end, |bookmark| bookmark.min(self.end))
     }
 }
 

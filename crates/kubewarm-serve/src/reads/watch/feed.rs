@@ -6,9 +6,10 @@ use super::{
         cold_cause::ColdCause, covering_informers::CoveringInformers,
     },
     cursor::{WatchChunk, WatchCursor, WatchStep, error},
-    deadlines::{PROFILE_CHECK_INTERVAL, WatchDeadlines},
+    deadlines::WatchDeadlines,
 };
 use crate::metrics::ClientWatchEnd;
+use futures::future::{BoxFuture, FutureExt as _};
 use kubewarm_api::model::{AccessLossPolicy, IndexDefinition, ProfileRef, ResourceVersion};
 use kubewarm_cache::{informer::AccessCounter, store::FollowerLag};
 use kubewarm_wire::{MediaType, ObjectRequest, StatusError};
@@ -54,6 +55,9 @@ pub(super) struct ActiveWatch {
     /// while the count stays the same. `None` before the first check, and after a change of the
     /// policy.
     pub(super) checked_at: Option<u64>,
+    /// Ends when the profiles' informers have changed. `None` if the watch must check whether a
+    /// profile still serves reads from its informer.
+    pub(super) index_change: Option<BoxFuture<'static, ()>>,
     /// The profiles' informers at the watch's last check of the profiles; `None` before the first
     /// check. Each reconciliation that changes a decision makes a new index, so the watch skips the
     /// check while the index is the same.
@@ -130,7 +134,7 @@ impl WatchFeed {
             let step = open.step(Instant::now());
             let until = match step {
                 // A bookmark that is due waits for the large object, too.
-                WatchStep::NeedsMemory(_) => open.timing.end.min(open.timing.profile_check),
+                WatchStep::NeedsMemory(_) => open.timing.end,
                 WatchStep::Piece(_) | WatchStep::Quiet(_) | WatchStep::End(..) => {
                     open.timing.next_deadline()
                 }
@@ -138,9 +142,11 @@ impl WatchFeed {
             if deadline.deadline() != until {
                 deadline.as_mut().reset(until);
             }
+            let ActiveWatch { cursor, index_change, .. } = &mut **open;
             match step {
                 WatchStep::NeedsMemory(length) => select! {
-                    () = open.cursor.acquire(length) => {}
+                    () = cursor.acquire(length) => {}
+                    () = finish(index_change) => {}
                     () = deadline.as_mut() => {}
                 },
                 WatchStep::Piece(piece) if piece.events > 0 => return Some(piece),
@@ -149,6 +155,7 @@ impl WatchFeed {
                 WatchStep::Piece(_) => {}
                 WatchStep::Quiet(_) => select! {
                     () = changed => {}
+                    () = finish(index_change) => {}
                     () = deadline.as_mut() => {}
                 },
                 WatchStep::End(end, last) => {
@@ -169,10 +176,21 @@ impl Serialize for WatchProgress {
     }
 }
 
+/// Waits for the end of `change`, and then replaces it by `None`. Cancel safe.
+async fn finish(change: &mut Option<BoxFuture<'static, ()>>) {
+    if let Some(unfinished) = change {
+        unfinished.await;
+    }
+    *change = None;
+}
+
 impl ActiveWatch {
     fn step(&mut self, now: Instant) -> WatchStep {
-        if now >= self.timing.profile_check {
-            self.timing.profile_check = now + PROFILE_CHECK_INTERVAL;
+        // A watch with many events does not wait for the change, so it looks at each step.
+        let change = self.index_change.as_mut();
+        if change.is_none_or(|change| change.now_or_never().is_some()) {
+            // The wait begins before the check, so that no change between them is lost.
+            self.index_change = Some((self.reads.dependencies.serving_index_change)());
             if !self.is_declared() {
                 return self.cursor.expire(ClientWatchEnd::InformerGone);
             }

@@ -97,6 +97,7 @@ impl ReadService {
                 access_requirement: candidate.access_requirement(),
                 access_counter: self.dependencies.reports.access_counter(candidate.key),
                 checked_at: None,
+                index_change: None,
                 checked_index: None,
                 indexes: route.fields.indexes.clone(),
                 cursor: WatchCursor::new(
