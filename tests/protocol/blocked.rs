@@ -299,14 +299,15 @@ async fn last_event_after(state: PermissionState) -> Value {
 }
 
 #[tokio::test]
-async fn a_block_ends_a_clients_watch_with_the_error_of_the_next_request() {
+async fn a_block_ends_a_clients_watch_with_its_cause() {
     let unverified =
         PermissionState::Unverified { verified_at: Timestamp::now(), message: "429".into() };
     for (state, code, why) in [
         // The API server has not rejected the informer, so the store keeps its objects and its
         // event log. After 429, client-go watches from its last version, without a list.
         (unverified, 429, "could not verify"),
-        (forbidden(), 503, "lacks list or watch permission"),
+        // kubewarm empties the store, so the client must list again.
+        (forbidden(), 410, "lacks list or watch permission"),
     ] {
         let event = last_event_after(state).await;
         assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(code)));

@@ -73,6 +73,21 @@ impl ColdCause {
             Self::Paused => StatusError::paused(resource),
         }
     }
+
+    /// The last event of a watch whose informer is no longer readable.
+    pub(super) fn watch_error(self, resource: &GroupResource) -> StatusError {
+        let next = self.error(resource);
+        match self {
+            // The event log can still contain the client's version, so the client can resume.
+            Self::NotWarm | Self::Unverified | Self::Paused => next,
+            // The API server rejected the informer, so kubewarm empties the store. Without 410,
+            // some clients would watch from their version again, which might never come again after
+            // an etcd restore.
+            Self::Forbidden | Self::TokenDenied | Self::NoServiceAccount => {
+                StatusError::watch_ended(next.message())
+            }
+        }
+    }
 }
 
 #[cfg(test)]

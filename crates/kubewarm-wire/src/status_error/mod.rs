@@ -230,6 +230,11 @@ impl StatusError {
         Self::new(410, "Expired", message)
     }
 
+    /// 410: the store is emptied for the reason `why`. The client must list its objects again.
+    pub fn watch_ended(why: &str) -> Self {
+        Self::new(410, "Expired", why)
+    }
+
     /// 421: for the reason `why`, no informer serves the requested objects. A 404 or an empty list
     /// would be wrong, because it means that the objects do not exist.
     pub fn not_cached(resource: &GroupResource, name: &str, why: &str) -> Self {

@@ -233,10 +233,7 @@ impl ActiveWatch {
         let gone = ClientWatchEnd::InformerGone;
         let denied = report.filter(|report| report.lost_at.is_some() || report.is_forbidden());
         let Some(denied) = denied else { return Some(self.cursor.expire(gone)) };
-        // The last event is the error that the client's next request would get. The event is not
-        // 410, because the informer can keep its event log: a client that does not list again can
-        // resume when the informer is warm again.
-        let failure = ColdCause::of(&denied).error(self.request.resource.group_resource());
+        let failure = ColdCause::of(&denied).watch_error(self.request.resource.group_resource());
         Some(WatchStep::End(gone, Some(error(&failure, self.cursor.media_type))))
     }
 
