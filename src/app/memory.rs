@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn the_default_limits_of_readers_follow_the_memory_limit() {
         for (limit, watches, connections, bytes) in [
-            // The table in docs/limits.md has these numbers.
+            // The table in docs/limits.md has the numbers of watches and connections.
             (Some(256 << 20), 546, 546, [9, 4, 4]),
             (Some(512 << 20), 1_092, 1_092, [19, 9, 9]),
             (Some(1 << 30), 2_184, 2_184, [38, 19, 19]),

@@ -73,8 +73,7 @@ pub struct ReadApiArgs {
     pub max_connections: Option<NonZeroUsize>,
 
     /// Maximum number of read API connections on which no request was authorized yet, per client
-    /// address. All addresses of an IPv6 /64 network together can have half of --max-connections
-    /// [default: an eighth of --max-connections].
+    /// address [default: an eighth of --max-connections].
     #[arg(long, value_name = "COUNT")]
     pub address_connections: Option<NonZeroUsize>,
 

@@ -80,6 +80,9 @@ impl WatchSession {
                 self.counted.set_end(ClientWatchEnd::Rejected);
                 return None;
             }
+            if permission != WatchPermission::Confirmed {
+                self.feed.release_memory();
+            }
             let timeout = self.feed.timeout();
             let piece = select! {
                 biased;

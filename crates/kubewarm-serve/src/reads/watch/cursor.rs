@@ -141,6 +141,11 @@ impl WatchCursor {
         self.permit_wait = None;
     }
 
+    /// Releases the permit of [`WatchCursor::acquire`], and leaves the queue of its wait.
+    pub(super) fn release(&mut self) {
+        (self.permit, self.permit_wait) = (None, None);
+    }
+
     /// Produces the next events of the watch. Stops after about 1 MiB of decompressed objects.
     pub(super) fn next(&mut self, shared: &ChangeCache) -> WatchStep {
         let permit = self.permit.take();
@@ -509,7 +514,9 @@ mod tests {
         };
         assert!(second.acquire(length).now_or_never().is_none(), "two large events are unwritten");
         assert_eq!(second.follower.lag().changes(), 2, "the waiting watch has read the change");
+        second.release();
         drop(sent);
+        assert!(jane.acquire_now(1).is_ok(), "the released wait has got the permits");
         let WatchStep::Piece(sent) = step(&mut second, &shared).await else { panic!("an event") };
         assert_eq!((sent.events, sent.lines.as_ptr()), (1, line), "the shared event was copied");
         for cursor in [&mut first, &mut second] {

@@ -101,6 +101,14 @@ impl WatchFeed {
         self.open.as_ref().is_some_and(|open| open.cursor.is_beginning())
     }
 
+    /// Releases the memory for the watch's next large object. Call this function while the watch
+    /// may send nothing, so that other watches can use the memory.
+    pub fn release_memory(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.cursor.release();
+        }
+    }
+
     /// How far the watch has read its informer's event log. Empty if the watch failed to start or
     /// has ended.
     pub fn progress(&self) -> WatchProgress {
