@@ -16,8 +16,8 @@ pub(super) const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitKey {
-    /// A client address, as long as kubewarm does not know the user. As the result of
-    /// [`Self::network`], all addresses of an IPv6 /64 together.
+    /// A client address, as long as kubewarm does not know the user. As the name of a group, all
+    /// addresses of an IPv6 /64 together.
     Address(IpAddr),
     /// A user. All tokens of the user count together.
     User(CallerDigest),

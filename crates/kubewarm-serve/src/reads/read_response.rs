@@ -195,10 +195,10 @@ impl ListEncoder {
         self.fill(bytes + 1, Vec::new()).await
     }
 
-    /// The pieces after the first `sent` bytes. After [`LARGE_RESPONSE`] bytes in total, kubewarm
-    /// encodes a piece only while it holds one of `encodings`, the user's permits to encode large
-    /// responses. While kubewarm waits for a slow client or for memory, it holds none of them, so
-    /// other responses can use them.
+    /// The pieces after the first `sent` bytes. After 1 MiB in total, kubewarm encodes a piece only
+    /// while it holds one of `encodings`, the user's permits to encode large responses. While
+    /// kubewarm waits for a slow client or for memory, it holds none of them, so other responses
+    /// can use them.
     pub fn into_pieces(
         self: Box<Self>,
         sent: usize,
