@@ -201,7 +201,7 @@ mod tests {
         };
         let usual = [version("v1", 20), version("v2", 0), version("v3", 30)];
         assert_eq!(kept(usual), [20, 1, 30]);
-        // etcd permits about so many columns.
+        // 25,000 columns are about as many as fit into the largest object that etcd permits.
         let most = [version("v1", 900), version("v2", 24_000), version("v3", 100)];
         assert_eq!(kept(most), [900, 100, 0]);
     }

@@ -173,8 +173,8 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         self.acquire_many(key, 1).await
     }
 
-    /// Waits for as many permits for `key` as [`acquire_many_now`](Self::acquire_many_now) returns,
-    /// but for none if the semaphore has none. The wait has no time limit.
+    /// Waits for the permits that [`acquire_many_now`](Self::acquire_many_now) returns, without a
+    /// time limit. A semaphore without any permits limits nothing here: the call returns at once.
     ///
     /// The result holds all these permits. Cancel safe.
     pub async fn acquire_many(&self, key: &K, count: usize) -> Option<KeyedPermit> {
@@ -188,9 +188,9 @@ impl<K: Clone + Eq + Hash> KeyedSemaphore<K> {
         Some(KeyedPermit { key: of_key, group: of_group, all: of_all })
     }
 
-    /// The numbers of permits that one call takes from those of the key, and from those of the
-    /// group and of the semaphore. A group has at least as many as one key, but one call must not
-    /// take all of the semaphore: one key could then exclude all others.
+    /// Two numbers of permits: one call takes the first from the key, and the second from the group
+    /// and from the semaphore. The second is at most a quarter of the semaphore, or the part of one
+    /// key if this is more, because a call that took all permits would exclude all other keys.
     fn counts(&self, wanted: usize) -> (u32, u32) {
         let up_to = |most: usize| u32::try_from(wanted.min(most)).unwrap_or(u32::MAX);
         let most = self.keys.size.max(self.size / 4);

@@ -5,8 +5,10 @@ use super::{
     body::{OutgoingResponse, ResponseBody},
     gzip,
 };
-use crate::callers::UserPermits;
-use crate::reads::{self, ListEncodingError, PIECE_BYTES, ReadBody, ReadSource};
+use crate::{
+    callers::UserPermits,
+    reads::{self, ListEncodingError, PIECE_BYTES, ReadBody, ReadSource},
+};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _, stream};
 use http::{
