@@ -52,7 +52,7 @@ async fn a_quiet_store_is_fresh_if_it_matches_a_consistent_read() {
     let report = engine.reports.get(&pods.key).unwrap();
     assert!(report.current_at > before && report.current_at == Some(freshness_check.at));
     assert_eq!(report.version, Some(version(7)), "the store's version stays");
-    let covers = |number| freshness_check.is_valid_for(Some(&version(number)));
+    let covers = |number| freshness_check.is_valid_for(&version(number));
     // The check confirms only version 7 and versions from 50 on. In between, another object could
     // have been created and deleted.
     assert_eq!([6, 7, 8, 49, 50, 51].map(covers), [false, true, false, false, true, true]);
@@ -77,7 +77,7 @@ async fn a_freshness_check_waits_for_pending_events_and_fails_if_none_arrive() {
         feed.line(event("MODIFIED", object("a", 1, 9)));
     };
     let (freshness_check, ()) = tokio::join!(prove(&freshness_checker, &pods), speak);
-    assert!(freshness_check.unwrap().is_valid_for(Some(&version(9))));
+    assert!(freshness_check.unwrap().is_valid_for(&version(9)));
     assert_eq!(engine.shown(&pods.key), ["a@9"]);
     // The watch does not send a deletion, so no event brings the store to the list's version.
     let began = Instant::now();
@@ -126,7 +126,7 @@ async fn a_large_store_is_confirmed_by_a_second_watch() {
     engine.until_watching(&pods.key).await;
     let freshness_check = prove(&freshness_checker(&engine), &pods).await.unwrap();
     assert_eq!(
-        [7, 54, 55].map(|number| freshness_check.is_valid_for(Some(&version(number)))),
+        [7, 54, 55].map(|number| freshness_check.is_valid_for(&version(number))),
         [false, true, true]
     );
     assert_eq!((server.count(Kind::First), server.count(Kind::Probe)), (0, 1));

@@ -27,6 +27,7 @@ mod protobuf;
 mod read_engine;
 mod read_server;
 mod refusals;
+mod relisting;
 mod reply;
 mod rollbacks;
 mod server;

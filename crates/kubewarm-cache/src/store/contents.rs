@@ -307,6 +307,12 @@ impl StoreContents {
         }
     }
 
+    /// The version of all objects in the store. `None` while an unfinished list has changed a part
+    /// of the objects, which are then of two versions.
+    pub(super) fn consistent_version(&self) -> Option<&ResourceVersion> {
+        self.version.as_ref().filter(|_| self.log.is_complete())
+    }
+
     /// Removes the store's objects, its version and the changes in its event log. The field indexes
     /// that profiles declare stay, empty and complete, and followers stay registered.
     ///

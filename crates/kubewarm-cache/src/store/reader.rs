@@ -185,6 +185,13 @@ impl StoreReader {
         self.store.contents.read().version.clone()
     }
 
+    /// Returns [`StoreReader::version`] if the store's objects are exactly those of this version.
+    /// Returns `None` while a list has replaced some of the objects, because the store then mixes
+    /// objects of two versions.
+    pub fn consistent_version(&self) -> Option<ResourceVersion> {
+        self.store.contents.read().consistent_version().cloned()
+    }
+
     /// Returns one object. Returns `None` if the store does not contain the object, or if the
     /// object cannot be decompressed. Cost: about 3 µs for a pod.
     pub fn get(&self, key: &ObjectKey) -> Option<StoredObject> {
@@ -192,7 +199,8 @@ impl StoreReader {
     }
 
     /// Returns one object, or an error if it cannot be decompressed, with the store's version at
-    /// the same moment.
+    /// the same moment. The version is `None` if the object is newer than the store's version,
+    /// because an unfinished list has replaced it.
     pub fn get_at(
         &self,
         key: &ObjectKey,
@@ -201,7 +209,11 @@ impl StoreReader {
         let position = contents.find(&key.namespace, &key.name, RowPosition::default()).ok();
         let row = position.and_then(|position| contents.order.get(position));
         let object = row.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
-        let version = contents.version.clone();
+        let is_replaced = !contents.log.is_complete()
+            && object.as_ref().is_some_and(|(_, identity)| {
+                !matches!((&identity.version, &contents.version), (Some(own), Some(store)) if own <= store)
+            });
+        let version = contents.version.clone().filter(|_| !is_replaced);
         drop(contents);
         let unpack = |(packed, RowIdentity { uid, version }): (DetachedObject, _)| {
             let bytes = self.store.body(&packed).ok_or(DamagedRecordError)?;

@@ -296,7 +296,8 @@ impl ReadService {
         route.candidates.iter().filter(is_current).find_map(|candidate| {
             // A damaged object does not show whether the object exists now, so kubewarm reads the
             // next store.
-            let object = self.dependencies.catalog.reader(candidate.key)?.get_at(key).0.ok()?;
+            let (object, version) = self.dependencies.catalog.reader(candidate.key)?.get_at(key);
+            let object = object.ok().filter(|_| version.is_some())?;
             let is_complete = self.check_complete(route, candidate).is_ok();
             (is_complete && self.is_undisturbed(candidate)).then_some((candidate, object))
         })

@@ -52,16 +52,16 @@ struct ReadableStore<'r> {
     reader: StoreReader,
     /// The version of the store when the attempt to answer began. The store can advance meanwhile,
     /// but all decisions of the attempt use this version, so that they agree.
-    version: Option<ResourceVersion>,
+    version: ResourceVersion,
 }
 
 impl ReadableStore<'_> {
     fn has_reached(&self, version: &ResourceVersion) -> bool {
-        self.version.as_ref().is_some_and(|current| current >= version)
+        self.version >= *version
     }
 
     fn is_older(&self, version: &ResourceVersion) -> bool {
-        self.version.as_ref().is_some_and(|current| current.is_older_than(version))
+        self.version.is_older_than(version)
     }
 
     fn remembers(&self, version: &ResourceVersion) -> bool {
@@ -121,8 +121,7 @@ fn newest(
     let newest = wanted.reduce(|best, next| {
         let ((_, best_store), (_, store)) = (best, next);
         let has_same_fields = best_store.candidate.key.projection == store.candidate.key.projection;
-        let versions = best_store.version.as_ref().zip(store.version.as_ref());
-        let is_newer = versions.is_some_and(|(best, other)| best.is_older_than(other));
+        let is_newer = best_store.version.is_older_than(&store.version);
         if has_same_fields && is_newer { next } else { best }
     });
     newest.map(|(at, _)| at)
@@ -190,10 +189,14 @@ impl ReadService {
         route: &'r ReadCandidates<'_>,
     ) -> Result<(&'r CandidateInformer<'r>, StoreReader), ReadAttemptError> {
         let request = route.request;
+        let is_get = request.name.is_some();
         let mut readable: Vec<ReadableStore<'_>> = Vec::new();
         for candidate in &route.candidates {
             let Some(reader) = self.dependencies.catalog.reader(candidate.key) else { continue };
-            let version = reader.version();
+            // Until a relist ends, the objects that it has not replaced are still those of the
+            // store's version. So the store can answer a get of such an object, but no list.
+            let version = if is_get { reader.version() } else { reader.consistent_version() };
+            let Some(version) = version else { continue };
             readable.push(ReadableStore { candidate, reader, version });
         }
         if readable.is_empty() {
@@ -265,9 +268,8 @@ impl ReadService {
         route: &ReadCandidates<'_>,
         readable: &[ReadableStore<'_>],
     ) -> Result<StoreChoice, ReadAttemptError> {
-        let is_new = |store: &ReadableStore<'_>| {
-            route.is_new_enough(store.candidate, store.version.as_ref())
-        };
+        let is_new =
+            |store: &ReadableStore<'_>| route.is_new_enough(store.candidate, &store.version);
         // Without selectors, each write advances an informer's resource version. With selectors, a
         // write to an excluded object does not, so the store might never reach that version. So if
         // all informers that can answer have selectors, a read does not wait for the versions of
@@ -335,12 +337,14 @@ impl ReadService {
         if !self.is_undisturbed(candidate) {
             return Err(ReadAttemptError::Disturbed);
         }
+        // Without a version, a relist replaces the objects, and the read waits for its end.
+        let version = version.ok_or_else(|| route.cold())?;
         if is_latest_wanted(&route.request.version_match)
             && !route.is_new_enough(candidate, version)
         {
             return Err(route.unconfirmed(&route.candidates));
         }
-        version.cloned().ok_or_else(|| route.cold())
+        Ok(version.clone())
     }
 
     /// Checks that the candidate informer's store lacks no requested object that exists at the API
@@ -378,8 +382,8 @@ impl ReadService {
     }
 
     /// Whether the informer is readable, and has neither lost access nor relisted since kubewarm
-    /// chose the informer for this request. After a relist, the data can be a mixture of two lists.
-    /// After a loss of access, clients may not read the data.
+    /// chose the informer for this request. After a relist, the store can be older than the version
+    /// that this request needs. After a loss of access, clients may not read the data.
     pub(super) fn is_undisturbed(&self, candidate: &CandidateInformer<'_>) -> bool {
         self.dependencies.reports.get_summary(candidate.key).is_some_and(|report| {
             let snapshot = &candidate.report;
@@ -439,11 +443,7 @@ impl ReadCandidates<'_> {
         candidate.age.is_some_and(|age| age <= self.max_staleness)
     }
 
-    fn is_new_enough(
-        &self,
-        candidate: &CandidateInformer<'_>,
-        version: Option<&ResourceVersion>,
-    ) -> bool {
+    fn is_new_enough(&self, candidate: &CandidateInformer<'_>, version: &ResourceVersion) -> bool {
         match self.consistency {
             ReadConsistency::Eventual => true,
             ReadConsistency::Bounded => self.is_current(candidate),

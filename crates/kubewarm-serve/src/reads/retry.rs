@@ -58,9 +58,8 @@ pub(super) enum ReadAttemptError {
         /// The namespace whose limit on kubewarm's requests to the API server counts the request
         /// for the bookmark.
         payer: Arc<str>,
-        /// The resource version of the newest store, for the error message; `None` if the store has
-        /// none.
-        newest: Option<ResourceVersion>,
+        /// The resource version of the newest store, for the error message.
+        newest: ResourceVersion,
         wait: VersionWait,
         /// When kubewarm tries again at the latest, even if no store has reached the version: by
         /// then, another informer or a freshness check can help.
@@ -180,8 +179,7 @@ impl ReadService {
                         }
                         let until = waits_since + give_up.max_wait();
                         if now >= until {
-                            let failure =
-                                StatusError::too_large_version(&wait.version, newest.as_ref());
+                            let failure = StatusError::too_large_version(&wait.version, &newest);
                             return Err(give_up.with(failure));
                         }
                         waited = Some(WaitReason::ResourceVersion);

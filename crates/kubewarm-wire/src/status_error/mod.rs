@@ -274,7 +274,7 @@ impl StatusError {
     /// 429: no informer of the requested objects is warm yet. Clients retry after `Retry-After`.
     pub fn not_warm(resource: &GroupResource, retry_after_seconds: u64) -> Self {
         let message = format!(
-            "{resource} not warm: the first list waits or is under way; the status of the CacheProfile shows its progress"
+            "{resource} not warm: a list waits or is under way; the status of the CacheProfile shows its progress"
         );
         Self::new(429, "TooManyRequests", message).about(resource, "").after(retry_after_seconds)
     }
@@ -317,8 +317,7 @@ impl StatusError {
 
     /// 504: the store has not reached the resource version `version`, which the client requests.
     /// `current` is the store's resource version.
-    pub fn too_large_version(version: &ResourceVersion, current: Option<&ResourceVersion>) -> Self {
-        let current = current.map_or_else(|| "0".to_owned(), ToString::to_string);
+    pub fn too_large_version(version: &ResourceVersion, current: &ResourceVersion) -> Self {
         let message = format!("Timeout: Too large resource version: {version}, current: {current}");
         let mut failure = Self::new(504, "Timeout", message).after(1);
         failure.details_mut().causes =

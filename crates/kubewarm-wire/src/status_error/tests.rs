@@ -42,7 +42,7 @@ fn errors_have_the_bodies_of_the_api_server() {
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"The resourceVersion for the provided list is too old.","reason":"Expired","code":410}"#
     );
     assert_eq!(
-        body(&StatusError::too_large_version(&999.into(), Some(&100.into()))),
+        body(&StatusError::too_large_version(&999.into(), &100.into())),
         r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 999, current: 100","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#
     );
     assert_eq!(
@@ -75,7 +75,7 @@ fn errors_that_only_a_cache_has_use_the_same_format() {
     );
     assert_eq!(
         body(&StatusError::not_warm(&of("", "pods"), 2)),
-        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not warm: the first list waits or is under way; the status of the CacheProfile shows its progress","reason":"TooManyRequests","details":{"kind":"pods","retryAfterSeconds":2},"code":429}"#
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods not warm: a list waits or is under way; the status of the CacheProfile shows its progress","reason":"TooManyRequests","details":{"kind":"pods","retryAfterSeconds":2},"code":429}"#
     );
 }
 
@@ -98,7 +98,7 @@ fn temporary_errors_have_a_retry_after() {
         (StatusError::paused(&pods), 503, None),
         (StatusError::access_unverified(&pods, 1), 429, Some(1)),
         (StatusError::unavailable("reviews cannot be made", 1), 503, Some(1)),
-        (StatusError::too_large_version(&9.into(), None), 504, Some(1)),
+        (StatusError::too_large_version(&9.into(), &0.into()), 504, Some(1)),
         (StatusError::stale(&pods, "silent for 130 s", 2), 504, Some(2)),
         (StatusError::expired(), 410, None),
         (StatusError::internal("a fault"), 500, None),

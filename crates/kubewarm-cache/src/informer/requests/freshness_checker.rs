@@ -95,8 +95,8 @@ impl FreshnessCheckResult {
     /// returns `true` if `version` is at least the API server's version during the check. These
     /// versions differ if the store passed by comparison. A snapshot at any version between them
     /// can lack changes.
-    pub fn is_valid_for(&self, version: Option<&ResourceVersion>) -> bool {
-        version.is_some_and(|version| *version == self.stored || *version >= self.newest)
+    pub fn is_valid_for(&self, version: &ResourceVersion) -> bool {
+        *version == self.stored || *version >= self.newest
     }
 }
 

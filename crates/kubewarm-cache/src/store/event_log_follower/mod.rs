@@ -174,7 +174,7 @@ impl EventLogFollower {
                 // Under the lock, every change up to the store's version is dispatched. So nothing
                 // up to this version is left for the follower, whatever the log has dropped.
                 next.store(log.next(), Ordering::Relaxed);
-                return FollowerEvent::None(contents.version.clone().filter(|_| log.is_complete()));
+                return FollowerEvent::None(contents.consistent_version().cloned());
             };
             number = at + 1;
             next.store(number, Ordering::Relaxed);

@@ -66,7 +66,7 @@ impl StoreContents {
     /// `None` if the event log lacks changes after `version`, or if the store has not reached
     /// `version`.
     fn first_since(&self, version: &ResourceVersion) -> Option<u64> {
-        let current = self.version.as_ref().filter(|_| self.log.is_complete())?;
+        let current = self.consistent_version()?;
         if current == version {
             return Some(self.log.next());
         }

@@ -100,7 +100,7 @@ impl StoreReader {
         ObjectSnapshot {
             store: Arc::clone(&self.store),
             rows,
-            version: contents.version.clone(),
+            version: contents.consistent_version().cloned(),
             span_rows,
             last,
             untested,
@@ -191,7 +191,7 @@ impl StoreContents {
 
 impl ObjectSnapshot {
     /// Returns the resource version of the selected objects. `None` if the store had no version
-    /// when the objects were selected.
+    /// when the objects were selected, or mixed objects of two versions, as during a list.
     pub fn version(&self) -> Option<&ResourceVersion> {
         self.version.as_ref()
     }

@@ -281,10 +281,7 @@ mod tests {
     async fn a_watch_that_cannot_start_sends_one_error_event_and_ends() {
         for (failure, end) in [
             (StatusError::watch_lost(), ClientWatchEnd::Expired),
-            (
-                StatusError::too_large_version(&9.into(), Some(&7.into())),
-                ClientWatchEnd::FutureVersion,
-            ),
+            (StatusError::too_large_version(&9.into(), &7.into()), ClientWatchEnd::FutureVersion),
         ] {
             let code = format!("\"code\":{}}}", failure.code());
             let mut feed = WatchFeed::failed(&failure, MediaType::Json);

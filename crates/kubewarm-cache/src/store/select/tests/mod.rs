@@ -293,7 +293,7 @@ fn a_selection_is_unchanged_by_later_writes() {
     for n in 0..300 {
         writer.apply(upsert(&format!("a/x{n:03}"), 1, "5", &body("{}", r#","n":1"#)));
     }
-    writer.apply(Delta::Progress(version("5")));
+    writer.apply(Delta::ListDone(version("5")));
     let reader = catalog.reader(&informer_key("pods")).unwrap();
     let query = ObjectQuery::default();
     let selected = reader.select(&query, None, Some(usize::MAX));
