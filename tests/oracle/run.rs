@@ -30,6 +30,8 @@ const WRITERS: usize = 4;
 /// The name of the reader that also writes, through its replica. Only the first replica runs with
 /// `--forward`.
 const OWN_WRITES: &str = "own-writes";
+/// The name of the reader that lists in pages.
+pub(crate) const PAGES: &str = "pages";
 /// Timeout at the end of a run until all watches have brought the last changes.
 const IN_STEP: Duration = Duration::from_mins(1);
 
@@ -39,7 +41,7 @@ const READERS: [(&str, OracleRead); 7] = [
     ("gets", OracleRead::Gets),
     ("strict", OracleRead::Strict),
     ("tables", OracleRead::Tables),
-    ("pages", OracleRead::Pages),
+    (PAGES, OracleRead::Pages),
     ("not-older-than", OracleRead::NotOlderThan),
     (OWN_WRITES, OracleRead::OwnWrites),
 ];
