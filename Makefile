@@ -117,7 +117,7 @@ bench: ## Measure against peers and the server's own floor; writes docs/performa
 	@tests/prerequisites.sh cargo gcc go
 	benches/run.sh $(BENCH_ARGS)
 
-bench-scale: ## Measure the growth with objects, watches and profiles; writes docs/performance.md (10 minutes)
+bench-scale: ## Measure the growth with objects, watches and profiles; writes docs/performance.md (12 minutes)
 	@tests/prerequisites.sh cargo gcc
 	cargo build --release --locked -p kubewarm -p kubewarm-bench
 	target/release/kubewarm-bench scale $(BENCH_ARGS)

@@ -45,7 +45,8 @@ pub async fn measure(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) 
     let tokens = reading.tokens(WATCHERS).await?;
     let updates = || write::updates(reading.cluster.client(), reading.corpus, RATE, SECONDS);
     let gather = async |client: &LoadClient| {
-        WatchClients::gather(client, &tokens, &reading.newest_version().await?).await
+        let since = reading.newest_version().await?;
+        WatchClients::gather(client, &tokens, &since, |_| String::new()).await
     };
     for _ in 0..rounds {
         let served = MeasuredServer::start(reading, ManagedFields::Kept, &[]).await?;
@@ -79,22 +80,29 @@ pub(crate) struct WatchClients {
 }
 
 impl WatchClients {
-    /// Opens a watch from the version `since` with each of `tokens`.
+    /// Opens a watch from the version `since` with each of `tokens`. `selector` returns the end of
+    /// each watch's query, for instance `&labelSelector=a`.
     pub(crate) async fn gather(
         client: &LoadClient,
         tokens: &[String],
         since: &str,
+        selector: impl Fn(usize) -> String,
     ) -> Result<Self> {
-        let path = format!("/api/v1/pods?watch=1&resourceVersion={since}&timeoutSeconds=600");
+        let path = |number| {
+            let selector = selector(number);
+            format!("/api/v1/pods?watch=1&resourceVersion={since}&timeoutSeconds=600{selector}")
+        };
         let lag = Arc::new(LagRecorder::default());
         let (open, opened) = oneshot::channel();
         let (stay, left) = oneshot::channel();
         let count = u32::try_from(tokens.len())?;
-        let clients: Vec<_> = tokens.iter().map(|token| client.with_token(token)).collect();
+        let clients = tokens.iter().map(|token| client.with_token(token));
+        let clients: Vec<_> =
+            clients.enumerate().map(|(number, client)| (client, path(number))).collect();
         let recorder = Arc::clone(&lag);
         let listening = spawn_blocking(move || {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            LocalSet::new().block_on(&runtime, listen(&clients, &path, recorder, open, left))
+            LocalSet::new().block_on(&runtime, listen(&clients, recorder, open, left))
         });
         if opened.await.is_err() {
             listening.await??;
@@ -117,21 +125,25 @@ impl WatchClients {
         }
         let lag = self.lag.stop();
         ensure!(lag.events >= expected, "{} of {expected} events arrived", lag.events);
-        drop(self.stay);
-        self.listening.await??;
+        self.leave().await?;
         Ok(lag)
+    }
+
+    /// Closes the watches. An error if one of them has ended before.
+    pub(crate) async fn leave(self) -> Result<()> {
+        drop(self.stay);
+        self.listening.await?
     }
 }
 
 async fn listen(
-    clients: &[LoadClient],
-    path: &str,
+    clients: &[(LoadClient, String)],
     recorder: Arc<LagRecorder>,
     open: oneshot::Sender<()>,
     left: oneshot::Receiver<()>,
 ) -> Result<()> {
     let mut watches = JoinSet::new();
-    for (number, client) in clients.iter().enumerate() {
+    for (number, (client, path)) in clients.iter().enumerate() {
         let host = u8::try_from(2 + number / OF_ADDRESS)?;
         let body = client.watch(path, Ipv4Addr::new(127, 0, 0, host)).await?;
         watches.spawn_local(follow(body, Arc::clone(&recorder)));

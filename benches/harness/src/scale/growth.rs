@@ -15,6 +15,7 @@ server generates pods without managedFields.
 
 - *Objects*: one profile of all pods, then 500 changes a second. Each list by label returns 250 pods.
 - *Watches*: each watch selects all 50,000 pods. At each size, the watches together receive 10,000 events a second.
+- *Node-watches*: each watch selects the pods of one of 500 nodes, or of a node without pods, at 500 changes a second.
 - *Profiles*: each profile reads the 50 pods of its own namespace.
 
 All axes are logarithmic. The number in parentheses is the exponent of the steepest step between two sizes. ✗ marks
@@ -62,6 +63,13 @@ const WATCHES: &[Growth] = &[
     Growth("kib", "memory per watch, KiB", 1.0, READERS, "15 % of 8 GiB hold {} watches"),
     Growth("event_us", "CPU per sent event, µs", 1.0, CPU, "4 cores send {} events a second"),
 ];
+const NODE_WATCHES: &[Growth] = &[Growth(
+    "change_us",
+    "CPU per change, µs",
+    0.0,
+    CPU,
+    "4 cores store and send {} changes a second",
+)];
 const PROFILES: &[Growth] = &[
     Growth("seconds", "time to synced, s", 0.0, SIZE, "an operator syncs {} profiles a second"),
     Growth("kib", "memory per profile, KiB", 1.0, STORES, "75 % of 8 GiB hold {} profiles"),
@@ -73,7 +81,12 @@ pub(crate) fn write(part: &Part, out: &Path) -> Result<()> {
     let (commit, date, machine) = (&part.origin.commit, &part.origin.date, &part.origin.machine);
     let mut text =
         format!("{HEADING}{INTRODUCTION}\nCommit {commit}, {date}. Machine: {machine}.\n");
-    for (sizes, curves) in [("objects", OBJECTS), ("watches", WATCHES), ("profiles", PROFILES)] {
+    for (sizes, curves) in [
+        ("objects", OBJECTS),
+        ("watches", WATCHES),
+        ("node-watches", NODE_WATCHES),
+        ("profiles", PROFILES),
+    ] {
         let samples = |name: &str| part.plain.values(&format!("{sizes}.{name}")).iter().copied();
         let Some(last) = samples("size").last() else { continue };
         let file = format!("scale-{sizes}.svg");

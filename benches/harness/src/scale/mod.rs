@@ -26,6 +26,8 @@ use tokio::{process::Command, select, time};
 
 const OBJECTS: [u32; 4] = [50_000, 200_000, 1_000_000, 5_000_000];
 const WATCHES: [u32; 3] = [100, 1_000, 10_000];
+/// One watch stands for none, because the axes of the charts are logarithmic.
+const NODE_WATCHES: [u32; 3] = [1, 1_000, 10_000];
 const PROFILES: [u32; 3] = [10, 100, 1_000];
 /// The number of pods in each namespace in the sweeps of objects and watches. The scripted server
 /// makes smaller namespaces only for the sweep of profiles.
@@ -33,7 +35,7 @@ const OF_NAMESPACE: u32 = 2_500;
 const OF_PROFILE: u32 = 50;
 /// The time limit for one size. Five million pods take about five minutes on two cores.
 const STEP: Duration = Duration::from_mins(20);
-/// Changes per second in the sweep of objects, and the duration of the changes in all sweeps, in
+/// Changes per second in the sweeps of objects and of watches by node, and the duration of the changes in all sweeps, in
 /// seconds.
 const RATE: u32 = 500;
 const SECONDS: u32 = 10;
@@ -85,6 +87,7 @@ pub async fn run(limits: &ScaleLimits, programs: &Programs) -> Result<()> {
     for (sizes, all, max) in [
         ("objects", &OBJECTS[..], limits.max_objects),
         ("watches", &WATCHES, limits.max_watchers),
+        ("node-watches", &NODE_WATCHES, limits.max_watchers),
         ("profiles", &PROFILES, limits.max_profiles),
     ] {
         for &size in all.iter().filter(|size| **size <= max) {
@@ -103,7 +106,7 @@ pub async fn run(limits: &ScaleLimits, programs: &Programs) -> Result<()> {
 async fn measure(sizes: &str, size: u32, programs: &Programs, to: &mut Samples) -> Result<()> {
     let (namespaces, per_namespace, profiles) = match sizes {
         "objects" => (size / OF_NAMESPACE, OF_NAMESPACE, 1),
-        "watches" => (OBJECTS[0] / OF_NAMESPACE, OF_NAMESPACE, 1),
+        "watches" | "node-watches" => (OBJECTS[0] / OF_NAMESPACE, OF_NAMESPACE, 1),
         _ => (size, OF_PROFILE, size),
     };
     let cluster = ScriptedCluster { namespaces, per_namespace, profiles };
@@ -111,6 +114,7 @@ async fn measure(sizes: &str, size: u32, programs: &Programs, to: &mut Samples) 
     match sizes {
         "objects" => step.objects(to).await?,
         "watches" => step.watches(size, to).await?,
+        "node-watches" => step.node_watches(size, to).await?,
         _ => step.profiles(to).await?,
     }
     step.end().await
@@ -154,15 +158,7 @@ impl ScaleStep {
         let paths = self.cluster.lists_by_label(100).into();
         let lists = self.served.client.send(Load { paths, connections: 1, lasts: SETTLE }).await?;
         to.push("objects.list_us", lists.p50 * 1e6);
-        let before = operator.usage()?;
-        let _written: WriteResult = self.api.ask(&format!("events {RATE} {SECONDS}")).await?;
-        // This wait lets the operator receive the last events.
-        time::sleep(Duration::from_secs(1)).await;
-        let cpu = operator.usage()?.cpu_seconds - before.cpu_seconds;
-        let events = f64::from(RATE * SECONDS);
-        to.push("objects.event_us", cpu / events * 1e6);
-        let received = operator.metric("kubewarm_upstream_watch_events_total", "").await?;
-        ensure!(received >= events, "the operator received {received} of {events} events");
+        to.push("objects.event_us", self.change_us().await?);
         Ok(())
     }
 
@@ -171,7 +167,8 @@ impl ScaleStep {
         let since = self.cluster.count().to_string();
         // One token, because this figure is about events and not about reviews.
         let tokens = vec!["token".to_owned(); usize::try_from(count)?];
-        let audience = WatchClients::gather(&self.served.client, &tokens, &since).await?;
+        let audience =
+            WatchClients::gather(&self.served.client, &tokens, &since, |_| String::new()).await?;
         time::sleep(SETTLE).await;
         let opened = self.served.operator.usage()?;
         to.push("watches.kib", (opened.rss_kib - before.rss_kib) / f64::from(count));
@@ -181,6 +178,32 @@ impl ScaleStep {
         let cpu = self.served.operator.usage()?.cpu_seconds - opened.cpu_seconds;
         to.push("watches.event_us", cpu / f64::from(DELIVERIES * SECONDS) * 1e6);
         Ok(())
+    }
+
+    /// Each watch selects the pods of one node, as an agent on this node does. The pods have 500
+    /// nodes, so with 1,000 watches and more, each change concerns exactly one watch.
+    async fn node_watches(&mut self, count: u32, to: &mut Samples) -> Result<()> {
+        let since = self.cluster.count().to_string();
+        let tokens = vec!["token".to_owned(); usize::try_from(count)?];
+        let selector = |number| format!("&fieldSelector=spec.nodeName%3Dnode-{number:03}");
+        let audience = WatchClients::gather(&self.served.client, &tokens, &since, selector).await?;
+        time::sleep(SETTLE).await;
+        to.push("node-watches.change_us", self.change_us().await?);
+        audience.leave().await
+    }
+
+    /// The operator's CPU time for one change, in µs.
+    async fn change_us(&mut self) -> Result<f64> {
+        let operator = &self.served.operator;
+        let before = operator.usage()?;
+        let _written: WriteResult = self.api.ask(&format!("events {RATE} {SECONDS}")).await?;
+        // This wait lets the operator receive the last events.
+        time::sleep(Duration::from_secs(1)).await;
+        let cpu = operator.usage()?.cpu_seconds - before.cpu_seconds;
+        let events = f64::from(RATE * SECONDS);
+        let received = operator.metric("kubewarm_upstream_watch_events_total", "").await?;
+        ensure!(received >= events, "the operator received {received} of {events} events");
+        Ok(cpu / events * 1e6)
     }
 
     async fn profiles(&self, to: &mut Samples) -> Result<()> {
