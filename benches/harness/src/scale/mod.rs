@@ -26,8 +26,11 @@ use tokio::{process::Command, select, time};
 
 const OBJECTS: [u32; 4] = [50_000, 200_000, 1_000_000, 5_000_000];
 const WATCHES: [u32; 3] = [100, 1_000, 10_000];
-/// One watch stands for none, because the axes of the charts are logarithmic.
-const NODE_WATCHES: [u32; 3] = [1, 1_000, 10_000];
+/// One watch stands for none, because the axes of the charts are logarithmic. From [`NODES`] watches
+/// on, each change is sent to exactly one watch.
+const NODE_WATCHES: [u32; 4] = [1, NODES, 1_000, 10_000];
+/// The number of nodes of the scripted server's pods.
+const NODES: u32 = 500;
 const PROFILES: [u32; 3] = [10, 100, 1_000];
 /// The number of pods in each namespace in the sweeps of objects and watches. The scripted server
 /// makes smaller namespaces only for the sweep of profiles.
@@ -158,7 +161,7 @@ impl ScaleStep {
         let paths = self.cluster.lists_by_label(100).into();
         let lists = self.served.client.send(Load { paths, connections: 1, lasts: SETTLE }).await?;
         to.push("objects.list_us", lists.p50 * 1e6);
-        to.push("objects.event_us", self.change_us().await?);
+        to.push("objects.event_us", self.change_us(RATE).await?);
         Ok(())
     }
 
@@ -180,30 +183,32 @@ impl ScaleStep {
         Ok(())
     }
 
-    /// Each watch selects the pods of one node, as an agent on this node does. The pods have 500
-    /// nodes, so with 1,000 watches and more, each change concerns exactly one watch.
+    /// Each watch selects the pods of one node, as an agent on this node does. What the watches cost
+    /// at rest does not count.
     async fn node_watches(&mut self, count: u32, to: &mut Samples) -> Result<()> {
         let since = self.cluster.count().to_string();
         let tokens = vec!["token".to_owned(); usize::try_from(count)?];
         let selector = |number| format!("&fieldSelector=spec.nodeName%3Dnode-{number:03}");
         let audience = WatchClients::gather(&self.served.client, &tokens, &since, selector).await?;
         time::sleep(SETTLE).await;
-        to.push("node-watches.change_us", self.change_us().await?);
+        let at_rest = self.change_us(0).await?;
+        to.push("node-watches.change_us", self.change_us(RATE).await? - at_rest);
         audience.leave().await
     }
 
-    /// The operator's CPU time for one change, in µs.
-    async fn change_us(&mut self) -> Result<f64> {
+    /// The operator's CPU time while the server sends `rate` changes a second, in µs, divided by the
+    /// number of changes at [`RATE`].
+    async fn change_us(&mut self, rate: u32) -> Result<f64> {
         let operator = &self.served.operator;
         let before = operator.usage()?;
-        let _written: WriteResult = self.api.ask(&format!("events {RATE} {SECONDS}")).await?;
+        let _written: WriteResult = self.api.ask(&format!("events {rate} {SECONDS}")).await?;
         // This wait lets the operator receive the last events.
         time::sleep(Duration::from_secs(1)).await;
         let cpu = operator.usage()?.cpu_seconds - before.cpu_seconds;
-        let events = f64::from(RATE * SECONDS);
+        let events = f64::from(rate * SECONDS);
         let received = operator.metric("kubewarm_upstream_watch_events_total", "").await?;
         ensure!(received >= events, "the operator received {received} of {events} events");
-        Ok(cpu / events * 1e6)
+        Ok(cpu / f64::from(RATE * SECONDS) * 1e6)
     }
 
     async fn profiles(&self, to: &mut Samples) -> Result<()> {

@@ -130,7 +130,7 @@ impl ScriptedCluster {
         let config = message![1: message![1: format!("{app}-config")], 3 = 420];
         let spec = message![
             1: message![1: "config", 2: message![19: config]], 2: container, 3: "Always", 4 = 30,
-            6: "ClusterFirst", 8: "default", 9: "default", 10: format!("node-{:03}", rng.u32(..500)),
+            6: "ClusterFirst", 8: "default", 9: "default", 10: format!("node-{:03}", rng.u32(..super::NODES)),
             11 = 0, 12 = 0, 13 = 0, 14: "", 16: "", 17: "", 19: "default-scheduler", 21 = 0,
             22: toleration("node.kubernetes.io/not-ready"),
             22: toleration("node.kubernetes.io/unreachable"), 24: "", 25 = 0, 30 = 1,
