@@ -26,9 +26,9 @@ const AGE_TOLERANCE: Millis = 1_000;
 /// `freshness.maxStalenessSeconds` of the profiles.
 const MAX_STALENESS: Millis = 10_000;
 
-/// How long after the API server's start a replica can have states from before a restore: the time
-/// until its watches are open again, while a further fault can cut its connections.
-const UNNOTICED: Millis = 10_000;
+/// How long after a restore a replica can have states from before it: the time until the API server
+/// runs again, on a busy machine, and until the replica's watches are open again.
+const UNNOTICED: Millis = 20_000;
 
 /// How late an event can be while nothing is disturbed: ten times what it takes on a busy machine.
 const LATEST_EVENT: Millis = 10_000;
@@ -111,7 +111,7 @@ pub(crate) fn judge(
         let timelines = &timelines[observation.collection];
         verdict.counts.count(&observation.content);
         refusal(observation, times, &mut verdict);
-        if !can_mix_histories(observation, times) {
+        if !can_mix_histories(observation, timelines) {
             floors.judge(observation, timelines, &mut verdict);
         }
         sessions.judge(observation, timelines, times, &mut verdict);
@@ -140,11 +140,15 @@ fn refusal(observation: &Observation, times: &RunTimes, verdict: &mut Verdict) {
 /// Whether a list in pages can contain states from before a restore, because of a known limitation:
 /// the API server answered the first page, and the replica, which had not noticed the restore yet,
 /// answered the other pages at the same version.
-fn can_mix_histories(observation: &Observation, times: &RunTimes) -> bool {
+fn can_mix_histories(observation: &Observation, timelines: &[Timeline<'_>]) -> bool {
     let ObservedContent::List { age, .. } = &observation.content else { return false };
     let is_forwarded = age.freshness.is_none();
-    let is_unnoticed = |&(start, ready)| (start..ready + UNNOTICED).contains(&observation.arrived);
-    is_forwarded && observation.reader.name == PAGES && times.restarts.iter().any(is_unnoticed)
+    // Each epoch but the first begins with a restore.
+    let is_unnoticed = |timeline: &Timeline<'_>| {
+        let began = timeline.epoch.began;
+        (began..began + UNNOTICED).contains(&observation.arrived)
+    };
+    is_forwarded && observation.reader.name == PAGES && timelines.iter().skip(1).any(is_unnoticed)
 }
 
 impl JudgedCounts {

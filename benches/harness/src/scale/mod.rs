@@ -26,8 +26,8 @@ use tokio::{process::Command, select, time};
 
 const OBJECTS: [u32; 4] = [50_000, 200_000, 1_000_000, 5_000_000];
 const WATCHES: [u32; 3] = [100, 1_000, 10_000];
-/// One watch stands for none, because the axes of the charts are logarithmic. From [`NODES`] watches
-/// on, each change is sent to exactly one watch.
+/// One watch stands for none, because the axes of the charts are logarithmic. From [`NODES`]
+/// watches on, each change is sent to exactly one watch.
 const NODE_WATCHES: [u32; 4] = [1, NODES, 1_000, 10_000];
 /// The number of nodes of the scripted server's pods.
 const NODES: u32 = 500;
@@ -38,8 +38,8 @@ const OF_NAMESPACE: u32 = 2_500;
 const OF_PROFILE: u32 = 50;
 /// The time limit for one size. Five million pods take about five minutes on two cores.
 const STEP: Duration = Duration::from_mins(20);
-/// Changes per second in the sweeps of objects and of watches by node, and the duration of the changes in all sweeps, in
-/// seconds.
+/// Changes per second in the sweeps of objects and of watches by node, and the duration of the
+/// changes in all sweeps, in seconds.
 const RATE: u32 = 500;
 const SECONDS: u32 = 10;
 /// Events that all watches together receive in a second, at every size.
@@ -183,8 +183,8 @@ impl ScaleStep {
         Ok(())
     }
 
-    /// Each watch selects the pods of one node, as an agent on this node does. What the watches cost
-    /// at rest does not count.
+    /// Each watch selects the pods of one node, as an agent on this node does. What the watches
+    /// cost at rest does not count.
     async fn node_watches(&mut self, count: u32, to: &mut Samples) -> Result<()> {
         let since = self.cluster.count().to_string();
         let tokens = vec!["token".to_owned(); usize::try_from(count)?];

@@ -340,8 +340,8 @@ impl InformerRegistry {
         informer.retune(spec);
     }
 
-    /// Orders an informer to relist if it is active and synced. Clients can read its store during
-    /// the relist.
+    /// Orders an informer to relist if it is active and synced. Clients can read its store until
+    /// the relist finds a change.
     pub fn relist(&mut self, key: &InformerKey, why: RelistReason) {
         if let Some(informer) = self.informers.informer(key) {
             informer.relist(why);

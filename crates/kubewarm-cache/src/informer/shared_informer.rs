@@ -159,7 +159,7 @@ impl SharedInformer {
     }
 
     /// Orders the informer's task to relist, if the informer is active and synced and no relist is
-    /// pending. Clients can read the store during the relist.
+    /// pending. Clients can read the store until the relist finds a change.
     pub(super) fn relist(&self, why: RelistReason) {
         let can_relist = {
             let status = self.status();

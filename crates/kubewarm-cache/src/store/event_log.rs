@@ -72,7 +72,8 @@ pub(super) struct EventLog {
     /// but an object can have been created and deleted in between.
     gap: Option<(ResourceVersion, ResourceVersion)>,
     /// Whether the store's objects match its version. The flag is cleared when a running list finds
-    /// a change, because the store then mixes old and new objects. It is set when the list ends.
+    /// a change, because the store then mixes old and new objects, and at the beginning of a list
+    /// if kubewarm could not read an object before. It is set when the list ends.
     is_complete: bool,
     /// Whether the store is receiving a full list. A list shows neither the order nor the time of
     /// changes, so the log does not store changes from a list.

@@ -186,8 +186,8 @@ impl StoreReader {
     }
 
     /// Returns [`StoreReader::version`] if the store's objects are exactly those of this version.
-    /// Returns `None` while a list has replaced some of the objects, because the store then mixes
-    /// objects of two versions.
+    /// Returns `None` from the first object that a list changes until the end of the list, because
+    /// the store then mixes objects of two versions.
     pub fn consistent_version(&self) -> Option<ResourceVersion> {
         self.store.contents.read().consistent_version().cloned()
     }
@@ -198,9 +198,8 @@ impl StoreReader {
         self.get_at(key).0.ok().flatten()
     }
 
-    /// Returns one object, or an error if it cannot be decompressed, with the store's version at
-    /// the same moment. The version is `None` if the object is newer than the store's version,
-    /// because an unfinished list has replaced it.
+    /// Returns one object, or an error if it cannot be decompressed, with
+    /// [`StoreReader::consistent_version`] at the same moment.
     pub fn get_at(
         &self,
         key: &ObjectKey,
@@ -209,11 +208,7 @@ impl StoreReader {
         let position = contents.find(&key.namespace, &key.name, RowPosition::default()).ok();
         let row = position.and_then(|position| contents.order.get(position));
         let object = row.and_then(|row| Some((contents.packed(row)?, contents.identity(row)?)));
-        let is_replaced = !contents.log.is_complete()
-            && object.as_ref().is_some_and(|(_, identity)| {
-                !matches!((&identity.version, &contents.version), (Some(own), Some(store)) if own <= store)
-            });
-        let version = contents.version.clone().filter(|_| !is_replaced);
+        let version = contents.consistent_version().cloned();
         drop(contents);
         let unpack = |(packed, RowIdentity { uid, version }): (DetachedObject, _)| {
             let bytes = self.store.body(&packed).ok_or(DamagedRecordError)?;

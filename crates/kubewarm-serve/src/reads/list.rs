@@ -129,7 +129,7 @@ pub(super) fn remembers(
     version: &ResourceVersion,
 ) -> bool {
     if candidate.key.has_secrets() {
-        return reader.version().as_ref() == Some(version);
+        return reader.consistent_version().as_ref() == Some(version);
     }
     reader.remembers(version)
 }

@@ -145,7 +145,7 @@ impl ReadService {
     /// The API server's errors, and errors that only kubewarm returns:
     ///
     /// - 421: no profile keeps the objects warm
-    /// - 429: no informer with the objects is warm yet
+    /// - 429: no informer with the objects is warm yet, or its relist is not complete
     /// - 503: a get has waited 15 s for the memory of a large object
     /// - 503: all informers with the objects lack permission to list or watch
     /// - 500: the store lacks a requested object, because kubewarm cannot read it

@@ -158,7 +158,10 @@ impl ReadService {
                 // Only a person can resume the profile, so the read does not wait for a list.
                 return Err(cause.error(request.resource.group_resource()).into());
             }
-            return Err(ReadAttemptError::Cold { wait: cold_read_timeout, cause });
+            // Each reader of a resource waits for the first list. If kubewarm forwarded their
+            // reads instead, all of them would load the API server at once.
+            let (wait, is_forwardable) = (cold_read_timeout, false);
+            return Err(ReadAttemptError::Cold { wait, cause, is_forwardable });
         }
         let has_others = covering.has_several_informers();
         let (consistency, max_staleness) = (covering.consistency(), covering.max_staleness());
@@ -189,14 +192,10 @@ impl ReadService {
         route: &'r ReadCandidates<'_>,
     ) -> Result<(&'r CandidateInformer<'r>, StoreReader), ReadAttemptError> {
         let request = route.request;
-        let is_get = request.name.is_some();
         let mut readable: Vec<ReadableStore<'_>> = Vec::new();
         for candidate in &route.candidates {
             let Some(reader) = self.dependencies.catalog.reader(candidate.key) else { continue };
-            // Until a relist ends, the objects that it has not replaced are still those of the
-            // store's version. So the store can answer a get of such an object, but no list.
-            let version = if is_get { reader.version() } else { reader.consistent_version() };
-            let Some(version) = version else { continue };
+            let Some(version) = reader.consistent_version() else { continue };
             readable.push(ReadableStore { candidate, reader, version });
         }
         if readable.is_empty() {
@@ -337,7 +336,6 @@ impl ReadService {
         if !self.is_undisturbed(candidate) {
             return Err(ReadAttemptError::Disturbed);
         }
-        // Without a version, a relist replaces the objects, and the read waits for its end.
         let version = version.ok_or_else(|| route.cold())?;
         if is_latest_wanted(&route.request.version_match)
             && !route.is_new_enough(candidate, version)
@@ -382,8 +380,9 @@ impl ReadService {
     }
 
     /// Whether the informer is readable, and has neither lost access nor relisted since kubewarm
-    /// chose the informer for this request. After a relist, the store can be older than the version
-    /// that this request needs. After a loss of access, clients may not read the data.
+    /// chose the informer for this request. After a relist because of an etcd restore, the store
+    /// can be older than the version that this request needs. After a loss of access, clients may
+    /// not read the data.
     pub(super) fn is_undisturbed(&self, candidate: &CandidateInformer<'_>) -> bool {
         self.dependencies.reports.get_summary(candidate.key).is_some_and(|report| {
             let snapshot = &candidate.report;
@@ -453,10 +452,18 @@ impl ReadCandidates<'_> {
         }
     }
 
-    /// The error if no informer that can answer the request is readable. With this error, the
-    /// request waits for a warm informer.
+    /// The error if no store of the candidate informers has the objects of one version, usually
+    /// because a relist has changed a part of them. With this error, the request waits for the end
+    /// of the relist.
     pub(super) fn cold(&self) -> ReadAttemptError {
-        ReadAttemptError::Cold { wait: self.cold_read_timeout, cause: ColdCause::NotWarm }
+        if self.candidates.iter().all(CandidateInformer::is_stopped) {
+            return ColdCause::Paused.error(self.request.resource.group_resource()).into();
+        }
+        // Before and after the relist, kubewarm forwards these reads too if they wait.
+        let is_forwardable = self.consistency == ReadConsistency::Strict
+            || is_version_named(&self.request.version_match);
+        let (wait, cause) = (self.cold_read_timeout, ColdCause::NotWarm);
+        ReadAttemptError::Cold { wait, cause, is_forwardable }
     }
 
     /// Returns the reason to wait for a freshness check: it names the first candidate informer
@@ -548,6 +555,15 @@ impl ReadCandidates<'_> {
         }
         StatusError::stale(self.request.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
     }
+}
+
+/// Whether the client or a continue token names the oldest resource version that the response may
+/// have.
+pub(super) fn is_version_named(wanted: &VersionMatch) -> bool {
+    matches!(
+        wanted,
+        VersionMatch::NotOlderThan(_) | VersionMatch::Continue { version: Some(_), .. }
+    )
 }
 
 /// Whether the request needs the latest state, because it sets no `resourceVersion` and continues

@@ -1,8 +1,11 @@
 //! Repeats an attempt to answer a request, until a store can answer or a further wait cannot help.
 
 use super::{
-    ReadService, cold_cause::ColdCause, covering_informers::CoveringInformers,
-    read_candidates::ReadCandidates, recent_versions::CallerHash,
+    ReadService,
+    cold_cause::ColdCause,
+    covering_informers::CoveringInformers,
+    read_candidates::{ReadCandidates, is_version_named},
+    recent_versions::CallerHash,
 };
 use crate::metrics::WaitReason;
 use futures::future::{pending, select_all};
@@ -11,7 +14,7 @@ use kubewarm_cache::{
     informer::{FreshnessCheckResult, InformerHandles},
     store::StoreReader,
 };
-use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
+use kubewarm_wire::{ObjectRequest, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     select,
@@ -43,11 +46,14 @@ const MAX_TRIES: usize = 4;
 
 /// Why kubewarm cannot answer a read yet.
 pub(super) enum ReadAttemptError {
-    /// No informer that can answer the request is warm.
+    /// No informer that can answer the request is warm, or their stores mix objects of two versions
+    /// during a relist.
     Cold {
         /// How long the profiles permit a read to wait for a warm informer.
         wait: Duration,
         cause: ColdCause,
+        /// Whether kubewarm forwards the read if the wait takes long.
+        is_forwardable: bool,
     },
     /// No store has reached the resource version that the read needs.
     Behind {
@@ -152,24 +158,22 @@ impl ReadService {
                 match answered {
                     Ok(answer) => return Ok(answer),
                     Err(ReadAttemptError::Failed(failure)) => return Err(failure),
-                    Err(ReadAttemptError::Cold { wait, cause }) => {
+                    Err(ReadAttemptError::Cold { wait, cause, is_forwardable }) => {
                         waited = Some(WaitReason::Sync);
+                        let give_up = sender.give_up(request, is_forwardable);
+                        let wait = if give_up.is_forwarded { FORWARD_WAIT } else { wait };
                         let until = started_at + wait;
                         let is_over = timeout_at(until, changes.changed()).await.is_err();
                         // Changes of other informers also wake this read, and can wake it again and
                         // again. So the read checks its time limit after each change.
                         if is_over || until <= Instant::now() {
-                            return Err(cause.error(resource));
+                            return Err(give_up.with(cause.error(resource)));
                         }
                     }
                     Err(ReadAttemptError::Behind { informer, payer, newest, wait, retry_at }) => {
                         let now = Instant::now();
                         let waits_since = *waits_since.get_or_insert(now);
-                        let is_named = matches!(
-                            request.version_match,
-                            VersionMatch::NotOlderThan(_)
-                                | VersionMatch::Continue { version: Some(_), .. }
-                        );
+                        let is_named = is_version_named(&request.version_match);
                         let give_up = sender.give_up(request, is_named);
                         // The client's `resourceVersion` can be that of a change to another kind.
                         // No event of this kind then brings the version, so kubewarm requests a
@@ -268,7 +272,9 @@ impl ReadService {
         (reason, started_at): (WaitReason, Instant),
         failure: Option<&StatusError>,
     ) {
-        if failure.is_some_and(|failure| failure.is_specific_to_cache() && failure.code() == 504) {
+        if failure.is_some_and(|failure| {
+            failure.is_specific_to_cache() && matches!(failure.code(), 429 | 504)
+        }) {
             let scope = (request.resource.group_resource(), request.namespace.as_ref());
             self.seen_reads.record(sender.caller, scope, None);
             return;

@@ -271,7 +271,8 @@ impl StatusError {
         Err(failure)
     }
 
-    /// 429: no informer of the requested objects is warm yet. Clients retry after `Retry-After`.
+    /// 429: no informer of the requested objects is warm, or their relists are not complete.
+    /// Clients retry after `Retry-After`.
     pub fn not_warm(resource: &GroupResource, retry_after_seconds: u64) -> Self {
         let message = format!(
             "{resource} not warm: a list waits or is under way; the status of the CacheProfile shows its progress"

@@ -68,11 +68,12 @@ impl StatusError {
         Self::without_retry(resource, message)
     }
 
-    /// 503: the profiles of the resource were paused before the first list was complete, so there
-    /// are no objects to serve. Like [`Self::access_missing`], the error has no `Retry-After`.
+    /// 503: the profiles of the resource were paused before a list was complete, so the store has
+    /// no objects, or objects of two versions. Like [`Self::access_missing`], the error has no
+    /// `Retry-After`.
     pub fn paused(resource: &GroupResource) -> Self {
         let message = format!(
-            "{resource} not readable: its CacheProfile is paused and has stored no objects; set the \
+            "{resource} not readable: its CacheProfile was paused before a list was complete; set the \
              profile's spec.mode to Active"
         );
         Self::without_retry(resource, message)

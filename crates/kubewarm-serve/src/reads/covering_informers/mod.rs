@@ -281,13 +281,17 @@ impl CandidateInformer<'_> {
         self.entries.iter().all(|entry| entry.resolved.mode == ProfileMode::Paused)
     }
 
-    /// Why the informer is not readable.
-    fn cold_cause(&self) -> ColdCause {
+    /// Whether the informer does nothing until someone resumes a profile.
+    pub(super) fn is_stopped(&self) -> bool {
         // The profiles' mode alone is not enough, because an active profile that does not serve
         // this request can share the informer. The informer's phase alone is not enough either,
         // because a new informer is paused for a moment.
-        let is_paused = self.is_paused() && self.report.phase == InformerPhase::Paused;
-        if is_paused && self.report.synced_at.is_none() {
+        self.is_paused() && self.report.phase == InformerPhase::Paused
+    }
+
+    /// Why the informer is not readable.
+    fn cold_cause(&self) -> ColdCause {
+        if self.is_stopped() && self.report.synced_at.is_none() {
             ColdCause::Paused
         } else {
             ColdCause::of(&self.report)
