@@ -196,8 +196,8 @@ impl ScaleStep {
         audience.leave().await
     }
 
-    /// The operator's CPU time while the server sends `rate` changes a second, in µs, divided by the
-    /// number of changes at [`RATE`].
+    /// The operator's CPU time while the server sends `rate` changes a second, in µs, divided by
+    /// the number of changes at [`RATE`].
     async fn change_us(&mut self, rate: u32) -> Result<f64> {
         let operator = &self.served.operator;
         let before = operator.usage()?;
