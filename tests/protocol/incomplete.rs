@@ -2,15 +2,17 @@
 //! is shorter than the truth.
 
 use crate::{
-    engine::fed,
+    engine::{fed, informer},
     protobuf::message,
     read_engine::{ReadEngine, ReadSetup, large_object_permits, request},
     read_server::ReadApiServer,
-    reply::{Feed, Reply, event, list, object, quiet, status},
+    reply::{Feed, Reply, end_bookmark, event, list, object, quiet, status},
     server::{Kind, ReceivedQuery},
     undecodable::bad,
 };
-use kubewarm_api::model::{DecodedObject, Delta, DeltaOutcome, DeltaSink, ObjectEncoding};
+use kubewarm_api::model::{
+    DecodedObject, Delta, DeltaOutcome, DeltaSink, ListStrategy, ObjectEncoding, ProfileRef,
+};
 use kubewarm_cache::store::StoreWriter;
 use kubewarm_wire::{StatusError, WatchStart, protobuf::message_of_kind};
 use serde_json::Value;
@@ -285,4 +287,28 @@ async fn over_http_a_watch_ends_with_an_error_at_the_event_of_a_damaged_object()
         let (code, body) = ReadApiServer::start(&world).get(&path, "application/json").await;
         assert_eq!((code, body.contains("a stored object is damaged")), (200, true), "{body}");
     }
+}
+
+#[tokio::test]
+async fn an_object_that_becomes_undecodable_during_a_streaming_list_is_not_served() {
+    let mut streamed = informer("pods");
+    streamed.settings.lists.strategy = ListStrategy::WatchList;
+    let setup = ReadSetup { more: vec![("ns", streamed)], ..ReadSetup::default() };
+    let world = ReadEngine::start_with(setup, |asked| match asked.kind {
+        Kind::List => Reply::json(list(7, &[])),
+        Kind::Stream => {
+            let lines = [
+                event("ADDED", object("a", 1, 3)),
+                event("MODIFIED", bad("a", 5)),
+                end_bookmark(7),
+            ];
+            Reply::held(lines.map(|line| line + "\n").concat())
+        }
+        _ => quiet(asked),
+    })
+    .await;
+    let streamed = ProfileRef { namespace: "ns".into(), name: "p".into() };
+    let path = "/api/v1/namespaces/ns/pods/a";
+    let answer = world.read_as("caller", Some(&streamed), path).await;
+    refused(answer.map(|_| Vec::new()), "\"ns/a\"");
 }

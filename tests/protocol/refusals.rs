@@ -187,8 +187,8 @@ async fn server_errors_are_retried_without_a_relist() {
 async fn a_response_without_headers_times_out() {
     let pods = informer("pods");
     let timing = InformerTiming {
-        list_headers: Duration::from_millis(300),
-        watch_headers: Duration::from_millis(300),
+        list_headers: Duration::from_secs(2),
+        watch_headers: Duration::from_secs(2),
         ..quick()
     };
     let (server, engine) = run(timing, &[&pods], |asked| match (asked.kind, asked.nth) {
@@ -208,7 +208,7 @@ async fn a_response_without_headers_times_out() {
 #[tokio::test]
 async fn a_server_without_a_version_is_listed_in_pages() {
     let pods = informer("pods");
-    let timing = InformerTiming { watch_headers: Duration::from_millis(300), ..quick() };
+    let timing = InformerTiming { watch_headers: Duration::from_secs(2), ..quick() };
     let (server, engine) = run(timing, &[&pods], |asked| match asked.kind {
         Kind::Version => Reply::never(),
         Kind::First => Reply::json(list(7, &[object("a", 1, 3)])),

@@ -357,7 +357,9 @@ impl<'a> ListRun<'a> {
 
     fn apply_item(&mut self, item: SplitItem<'_>) -> Result<(), ListError> {
         match item {
-            SplitItem::Whole(object) => self.apply_listed(object, DecodeStage::ListItem),
+            SplitItem::Whole(object) => {
+                self.apply_listed(object, DecodeStage::ListItem).map(|_is_stored| ())
+            }
             SplitItem::Oversized(head) => {
                 self.session.reject(self.session.oversized(head), DecodeStage::ListItem);
                 Ok(())
@@ -366,21 +368,24 @@ impl<'a> ListRun<'a> {
     }
 
     /// Decodes one object of the current list, and stores the object. An undecodable object is
-    /// counted, logged and reported instead.
+    /// counted, logged and reported instead. Returns whether the object is stored.
     pub(crate) fn apply_listed(
         &mut self,
         object: &[u8],
         stage: DecodeStage,
-    ) -> Result<(), ListError> {
+    ) -> Result<bool, ListError> {
         match self.session.decoder.decode(object) {
             Ok(item) => {
                 let outcome = self.session.informer.apply(Delta::Upsert(item));
                 self.history.replaced += u64::from(outcome == DeltaOutcome::Replaced);
+                Ok(true)
             }
-            Err(DecodeError::Undecodable(rejected)) => self.session.reject(rejected, stage),
-            Err(DecodeError::NeedsJson(object)) => return Err(ListError::NeedsJson(object)),
+            Err(DecodeError::Undecodable(rejected)) => {
+                self.session.reject(rejected, stage);
+                Ok(false)
+            }
+            Err(DecodeError::NeedsJson(object)) => Err(ListError::NeedsJson(object)),
         }
-        Ok(())
     }
 
     /// Returns an error if the list is older than the store, which shows an etcd restore. Returns

@@ -9,7 +9,7 @@ use crate::informer::{DecodeStage, Verb};
 use futures::StreamExt as _;
 use kubewarm_api::model::{Delta, FaultReason, RequestFault, ResourceVersion};
 use kubewarm_client::fault;
-use kubewarm_wire::upstream::{SplitEvent, SplitItem, UpstreamEventType};
+use kubewarm_wire::upstream::{SplitEvent, SplitItem, UpstreamEvent, UpstreamEventType};
 use tokio::time::{Instant, timeout_at};
 
 impl ListRun<'_> {
@@ -87,6 +87,9 @@ impl ListRun<'_> {
             let rejected =
                 self.session.oversized(event.map_or_else(|| item.bytes(), |event| event.object));
             self.session.reject(rejected, DecodeStage::WatchObject);
+            if let Some(event) = &event {
+                self.drop_earlier_state(event);
+            }
             return Ok(None);
         }
         let event = event.ok_or_else(undecodable)?;
@@ -98,7 +101,9 @@ impl ListRun<'_> {
             UpstreamEventType::Added | UpstreamEventType::Modified => {
                 self.session.metrics.upstream_list_items.inc();
                 self.session.informer.status().report.listed += 1;
-                self.apply_listed(event.object, DecodeStage::WatchObject)?;
+                if !self.apply_listed(event.object, DecodeStage::WatchObject)? {
+                    self.drop_earlier_state(&event);
+                }
             }
             UpstreamEventType::Deleted => {
                 let gone = event.tombstone().ok_or_else(undecodable)?;
@@ -114,5 +119,13 @@ impl ListRun<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Removes the object of `event`, whose state cannot be stored. An earlier event of this list
+    /// can have stored an earlier state, which the end of the list would keep.
+    fn drop_earlier_state(&mut self, event: &UpstreamEvent<'_>) {
+        if let Some(gone) = event.tombstone() {
+            self.session.informer.apply(Delta::Remove(gone));
+        }
     }
 }
