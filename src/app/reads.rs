@@ -107,7 +107,8 @@ pub(super) fn new_caller_gate(
     let note = callers::decision_observer(metrics);
     let callers =
         CallerGate::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
-    Ok(Arc::new(callers.with_authorization(authorization)))
+    let callers = callers.with_authorization(authorization);
+    Ok(Arc::new(callers.with_reachability(connection.reachability())))
 }
 
 pub(super) struct ReadApiContext {

@@ -154,11 +154,12 @@ impl RequestFault {
         self.retry_after
     }
 
-    /// Whether the time limit passed before the head of a response arrived, as with a frozen server
-    /// or a link that drops all packets. An informer then retries as soon as the API server answers
-    /// any client. `false` if the connection failed.
-    pub fn is_unanswered(&self) -> bool {
-        self.is_unanswered
+    /// Whether no server answered: the connection failed, or the time limit passed before the head
+    /// of a response arrived, as with a frozen server or a link that drops all packets. A failed
+    /// task then tries again as soon as the API server answers any client.
+    pub fn is_server_away(&self) -> bool {
+        self.retry_after.is_none()
+            && (self.reason == FaultReason::Unreachable || self.is_unanswered)
     }
 
     /// The HTTP status of the response, or the `code` of a `Status` that a watch event contained.

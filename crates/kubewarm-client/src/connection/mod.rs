@@ -235,6 +235,11 @@ impl ApiServerConnection {
         AccountClients::new(self.informer_client(), self.anonymous.clone(), buckets)
     }
 
+    /// Returns when the API server last answered a request of this connection's clients.
+    pub fn reachability(&self) -> crate::ServerReachability {
+        self.anonymous.reachability.clone()
+    }
+
     /// Returns a reviewer that authenticates and authorizes callers with the operator's
     /// credentials.
     ///

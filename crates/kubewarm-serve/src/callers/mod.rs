@@ -66,11 +66,11 @@ use self::{
     waiting_line::WaitingLine,
 };
 use crate::ServeError;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt as _};
 use http::StatusCode;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReviewSpec;
 use kubewarm_api::model::{DecisionSource, FaultReason, MetricOutcome, RequestFault};
-use kubewarm_client::{KeyedAcquireError, KeyedPermit, KeyedSemaphore};
+use kubewarm_client::{KeyedAcquireError, KeyedPermit, KeyedSemaphore, ServerReachability};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use tokio::{
     runtime::Handle,
@@ -186,6 +186,7 @@ pub struct CallerGate {
     large_objects: KeyedSemaphore<LimitKey>,
     retry_pace: RetryPace,
     own_retry_pace: RetryPace,
+    reachability: ServerReachability,
     observer: DecisionObserver,
 }
 
@@ -263,8 +264,23 @@ impl CallerGate {
             large_objects: by_quota(readers.large_object_bytes / PERMIT_BYTES),
             retry_pace: RetryPace::new(Instant::now()),
             own_retry_pace: RetryPace::new(Instant::now()),
+            reachability: ServerReachability::default(),
             observer,
         })
+    }
+
+    /// Lets open watches repeat failed reviews as soon as the API server answers again. Without
+    /// this call, each watch waits for the end of its own pause.
+    pub fn with_reachability(mut self, reachability: ServerReachability) -> Self {
+        self.reachability = reachability;
+        self
+    }
+
+    /// Returns when the API server has answered a request that any of kubewarm's clients sent after
+    /// `since`.
+    pub(crate) fn answered_since(&self, since: Instant) -> BoxFuture<'static, ()> {
+        let reachability = self.reachability.clone();
+        async move { reachability.answered_since(since).await }.boxed()
     }
 
     /// Authorizes requests by `mode`.

@@ -26,6 +26,9 @@ const REVIEW_SPREAD: Duration = Duration::from_secs(5);
 /// The pause after a review without a decision. The pause doubles with each further review without
 /// a decision, up to [`REVIEW_INTERVAL`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_secs(4);
+/// After an outage, all watches repeat their reviews within this time. The limit on concurrent
+/// reviews spreads them further, if the API server answers slowly.
+const RECOVERY_SPREAD: Duration = Duration::from_secs(5);
 /// A first denial silences a watch, and only a second denial after this time ends the watch. An API
 /// server that has just started denies everything until it has read its RBAC rules, and must not
 /// end the watches of all clients. kubewarm caches the first denial for the same time, so an
@@ -68,6 +71,9 @@ pub(super) struct WatchReview {
     /// The time of the next review, if none is in progress.
     due: Instant,
     in_progress: Option<BoxFuture<'static, Result<RepeatedReview, CallerRejection>>>,
+    /// Ends when the API server answers any client, if it was away at the last review. `None` if
+    /// the last review had another result.
+    server_return: Option<BoxFuture<'static, ()>>,
     /// Whether the RBAC rules permitted the watch at the last look.
     is_by_rules: bool,
     /// Ends after the next change of the RBAC rules.
@@ -125,6 +131,7 @@ impl WatchReview {
             failures: 0,
             due,
             in_progress: None,
+            server_return: None,
             is_by_rules,
             rules_change,
             timer: Box::pin(sleep_until(due)),
@@ -154,6 +161,15 @@ impl WatchReview {
             if self.rules_change.poll_unpin(context).is_ready() {
                 self.rules_change = self.reviewed.callers.rules_change();
                 self.note_rules_change(Instant::now());
+                continue;
+            }
+            if let Some(server_return) = &mut self.server_return
+                && server_return.poll_unpin(context).is_ready()
+            {
+                self.server_return = None;
+                let recovery = Instant::now() + RECOVERY_SPREAD.mul_f64(fastrand::f64());
+                self.due = self.due.min(recovery);
+                self.reset_timer();
                 continue;
             }
             if let Some(review) = &mut self.in_progress
@@ -203,6 +219,9 @@ impl WatchReview {
     }
 
     fn record(&mut self, result: Result<RepeatedReview, CallerRejection>, now: Instant) {
+        let is_server_away =
+            matches!(&result, Err(CallerRejection::Undecided(fault)) if fault.is_server_away());
+        self.server_return = is_server_away.then(|| self.reviewed.callers.answered_since(now));
         match result {
             // A client can send a certificate and a token. After the certificate's expiry, the
             // token can authenticate another user, but the watch counts against the limits of the
@@ -277,9 +296,13 @@ mod tests {
         fixtures::{FakeReviewCounts, FakeReviewFn, ReviewAnswer, changing_counted, pods},
         rbac::fixtures::{RuledCallers, by_rules},
     };
+    use http::{Request, Response};
+    use kube::client::Body;
     use kubewarm_api::model::{FaultReason, RequestFault};
-    use std::{net::Ipv4Addr, sync::atomic::Ordering};
+    use kubewarm_client::ServerReachability;
+    use std::{convert::Infallible, net::Ipv4Addr, sync::atomic::Ordering};
     use tokio::time::timeout_at;
+    use tower::service_fn;
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
@@ -404,6 +427,38 @@ mod tests {
         assert_eq!(review.authorized_at, authorized_at);
         let (token_reviews, access_reviews) = reviews(&count);
         assert!((10..=30).contains(&(token_reviews + access_reviews)), "retries slow down");
+    }
+
+    /// A client of an API server that answers.
+    fn answering(reachability: &ServerReachability) -> kube::Client {
+        let answer = service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::empty()))
+        });
+        reachability.observe(kube::Client::new(answer, "ns"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_watch_continues_within_5_seconds_after_the_api_server_answers_a_client() {
+        let (callers, say, count) = changing_counted(may);
+        let reachability = ServerReachability::default();
+        let callers = callers.with_reachability(reachability.clone());
+        let mut review = begun(&Arc::new(callers), None).await;
+        *say.lock() = unreachable;
+        go_on(&mut review, Duration::from_mins(2)).await;
+        assert_eq!(review.permission(Instant::now()), WatchPermission::Unconfirmed);
+        *say.lock() = may;
+        answering(&reachability).send(Request::new(Body::empty())).await.unwrap();
+        reviews(&count);
+        let _ended = timeout_at(Instant::now() + RECOVERY_SPREAD, review.changed()).await;
+        assert_eq!(review.permission(Instant::now()), WatchPermission::Confirmed);
+        // An error of the API server itself, such as a failed authorizer, is not repeated early.
+        *say.lock() = |_, _| ReviewAnswer::Nothing(RequestFault::new(FaultReason::Internal, "no"));
+        go_on(&mut review, Duration::from_mins(2)).await;
+        reviews(&count);
+        answering(&reachability).send(Request::new(Body::empty())).await.unwrap();
+        go_on(&mut review, RECOVERY_SPREAD).await;
+        let (token_reviews, access_reviews) = reviews(&count);
+        assert!(token_reviews + access_reviews <= 1, "{token_reviews} {access_reviews}");
     }
 
     #[tokio::test(start_paused = true)]

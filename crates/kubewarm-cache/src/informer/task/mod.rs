@@ -204,11 +204,9 @@ impl InformerTask {
         }
         let is_denied = fault.reason().is_access_denied();
         let confirmed_at = |control: &InformerControl| control.access.permission().confirmed_at;
-        let is_unreachable = fault.retry_after().is_none()
-            && (fault.reason() == FaultReason::Unreachable || fault.is_unanswered());
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            () = self.early_start(failed_at), if is_unreachable => self.backoff.start_early(),
+            () = self.early_start(failed_at), if fault.is_server_away() => self.backoff.start_early(),
             // The API server has permitted an access check since it rejected this request, so retry
             // at once.
             _ = self.control.wait_for(|control| confirmed_at(control) > Some(failed_at)), if is_denied => {}
