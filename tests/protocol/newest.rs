@@ -1,9 +1,9 @@
 //! Tests that a caller's reads do not go back to older versions if two informers can answer them.
 
 use crate::{
-    engine::informer,
+    engine::{fed, informer},
     read_engine::{ReadEngine, ReadSetup},
-    reply::{Reply, list, object, quiet},
+    reply::{Reply, event, list, object, quiet, status},
     server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::ProfileRef;
@@ -68,4 +68,23 @@ async fn a_caller_who_has_read_a_newer_version_waits_for_a_check_of_the_older_st
     // After this newer read, the older store needs a newer freshness check, which fails.
     assert_eq!(version(&read("one", None).await.unwrap()), "244");
     assert_eq!(read("one", Some(&older)).await.unwrap_err().code(), 504);
+}
+
+#[tokio::test]
+async fn the_last_confirmed_store_answers_for_an_exact_version() {
+    let (feed, script) = fed(|asked| match asked.kind {
+        Kind::List if asked.path != OF_NAMESPACE && asked.nth > 0 => {
+            Reply::json(list(242, &[object("b", 2, 5)]))
+        }
+        Kind::List => Reply::json(list(242, &[object("a", 1, 3)])),
+        _ => quiet(asked),
+    });
+    let setup = ReadSetup { more: vec![("ns", informer("pods"))], ..ReadSetup::default() };
+    let world = ReadEngine::start_with(setup, script).await;
+    // The informer of all namespaces lists again, and finds another history, as after an etcd
+    // restore. The informer of `ns` has not noticed it.
+    feed.line(event("ERROR", status(410, "Expired")));
+    world.engine.until_shown(&world.key, &["b@5"]).await;
+    let exact = format!("{OF_NAMESPACE}?resourceVersion=242&resourceVersionMatch=Exact");
+    assert_eq!(world.read(&exact).await.unwrap(), ["b"]);
 }

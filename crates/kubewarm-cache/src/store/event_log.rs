@@ -41,6 +41,10 @@ const KEPT_CHANGES: usize = 100;
 /// bytes. So an idle store takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
+/// A list in pages continues at one of the versions of [`EventLog::gap`], usually within a second. A
+/// store is compared with the API server's at most some times in a second.
+const MAX_GAP_VERSIONS: usize = 32;
+
 /// One change of one object: the object before the change, the object after the change, and the
 /// resource version of the change.
 pub struct StoreChange {
@@ -67,10 +71,11 @@ pub(super) struct EventLog {
     /// The event log contains all changes after this resource version. `None` until the first list
     /// of the store ends, and after a purge until the next list ends.
     pub(super) since: Option<ResourceVersion>,
-    /// The event log can lack changes between these two resource versions, so it serves no watch
-    /// from a version in between. A list of the API server found equal objects at both versions,
-    /// but an object can have been created and deleted in between.
-    gap: Option<(ResourceVersion, ResourceVersion)>,
+    /// The event log can lack changes between two of these resource versions, so it serves no watch
+    /// from a version in between. At each of them, a list of the API server found the store's
+    /// objects, but between two of them an object can have been created and deleted. The versions
+    /// are in ascending order, and at most [`MAX_GAP_VERSIONS`]. Empty if the log lacks no changes.
+    gap: Vec<ResourceVersion>,
     /// Whether the store's objects match its version. The flag is cleared when a running list finds
     /// a change, because the store then mixes old and new objects, and at the beginning of a list
     /// if kubewarm could not read an object before. It is set when the list ends.
@@ -185,14 +190,17 @@ impl EventLog {
             let at = at.map(|at| self.first() + at as u64 + 1);
             return at.or_else(|| (version == since).then(|| self.first()));
         }
-        let is_in = |(from, to): &(ResourceVersion, ResourceVersion)| {
-            from.is_older_than(version) && version.is_older_than(to)
-        };
-        if version.is_older_than(since) || self.gap.as_ref().is_some_and(is_in) {
+        if version.is_older_than(since) || self.is_in_gap(version) {
             return None;
         }
         let known = self.changes.partition_point(|change| change.version <= *version);
         Some(self.first() + known as u64)
+    }
+
+    fn is_in_gap(&self, version: &ResourceVersion) -> bool {
+        let is_inside = self.gap.first().is_some_and(|first| first.is_older_than(version))
+            && self.gap.last().is_some_and(|last| version.is_older_than(last));
+        is_inside && !self.gap.contains(version)
     }
 
     /// Number of the log's oldest change, or of its next change if the log is empty.
@@ -232,6 +240,7 @@ impl EventLog {
 
     /// Records that the log can lack changes between the versions `before` and `now`, at which the
     /// objects are equal. An existing gap grows up to `now`, so that the log stores only one gap.
+    /// The versions at which the store was complete stay known.
     pub(super) fn extend_gap(
         &mut self,
         before: Option<ResourceVersion>,
@@ -240,8 +249,14 @@ impl EventLog {
         if let Some((from, to)) = before.zip(now)
             && from != to
         {
-            let from = self.gap.take().map_or(from, |(first, _)| first);
-            self.gap = Some((from, to));
+            if self.gap.last() != Some(&from) {
+                self.gap.push(from);
+            }
+            self.gap.push(to);
+            while self.gap.len() > MAX_GAP_VERSIONS {
+                // The first version stays, because the gap begins there.
+                self.gap.remove(1);
+            }
         }
     }
 
@@ -256,7 +271,7 @@ impl EventLog {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
         self.is_complete = since.is_some();
-        (self.since, self.gap) = (since, None);
+        (self.since, self.gap) = (since, Vec::new());
         (self.object_bytes, self.dictionaries) = (0, DictionarySet::default());
         gone
     }
@@ -295,7 +310,10 @@ impl EventLog {
             gone.extend(self.pop());
         }
         let since = self.since.as_ref();
-        self.gap.take_if(|(_, to)| since.is_some_and(|since| to.is_older_than(since)));
+        let last = self.gap.last();
+        if since.zip(last).is_some_and(|(since, last)| last.is_older_than(since)) {
+            self.gap = Vec::new();
+        }
         if self.changes.is_empty() {
             self.changes = VecDeque::new();
         }

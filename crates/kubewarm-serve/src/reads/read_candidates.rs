@@ -127,6 +127,21 @@ fn newest(
     newest.map(|(at, _)| at)
 }
 
+/// Returns the position of the store that answers for exactly the resource version `version`: of
+/// the stores that remember this version, the most recently confirmed one. After an etcd restore, a
+/// store that has not noticed the restore can remember a version of the undone history, but nothing
+/// has confirmed it since. A store counts only if it keeps the same fields as the first one.
+fn remembering(readable: &[ReadableStore<'_>], version: &ResourceVersion) -> Option<usize> {
+    let remembering = readable.iter().enumerate().filter(|(_, store)| store.remembers(version));
+    let last_confirmed = remembering.reduce(|best, next| {
+        let (best_candidate, candidate) = (best.1.candidate, next.1.candidate);
+        let has_same_fields = best_candidate.key.projection == candidate.key.projection;
+        let is_later = best_candidate.report.current_at < candidate.report.current_at;
+        if has_same_fields && is_later { next } else { best }
+    });
+    last_confirmed.map(|(at, _)| at)
+}
+
 impl ReadService {
     /// Finds the informers of `covering` that can answer now.
     ///
@@ -183,7 +198,7 @@ impl ReadService {
     /// Returns the candidate informer whose store answers the request, and a reader of this store.
     /// Of the stores that are as new as the request needs, the newest one answers. So a read that
     /// accepts older data returns no older version than a previous read that needed newer data. For
-    /// an earlier version, the first store that has it answers.
+    /// an earlier version, the most recently confirmed store that has it answers.
     ///
     /// A store that keeps other fields than the best candidate's store answers only if the best
     /// candidate's store is not new enough.
@@ -218,7 +233,7 @@ impl ReadService {
                 (newest(&readable, |store| store.has_reached(version)), required(version))
             }
             VersionMatch::Exact(version) => {
-                let position = first(&|store| store.remembers(version));
+                let position = remembering(&readable, version);
                 let will_come = |store: &ReadableStore<'_>| {
                     store.is_older(version) && store.candidate.report.is_kept_current()
                 };
@@ -228,11 +243,11 @@ impl ReadService {
                 (position, required(version))
             }
             // The continue token contains a resource version. All stores that can still serve this
-            // version return the same page, so the first such store answers. If the API server or
-            // another replica answered the first page, the stores here might not have reached the
-            // version yet, so the read waits.
+            // version return the same page, unless etcd was restored. If the API server or another
+            // replica answered the first page, the stores here might not have reached the version
+            // yet, so the read waits.
             VersionMatch::Continue { version: Some(version), .. } => {
-                match first(&|store| store.remembers(version)) {
+                match remembering(&readable, version) {
                     None if readable.iter().all(|store| store.is_older(version)) => {
                         (None, required(version))
                     }

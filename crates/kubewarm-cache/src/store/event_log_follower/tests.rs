@@ -78,9 +78,19 @@ fn versions_before_an_equal_list_have_expired_because_the_log_can_lack_objects()
     writer.apply(upsert("a/x", 1, "6", &web("one")));
     writer.apply(Delta::Equal(version("50")));
     assert_eq!(reader.version(), Some(version("50")));
-    for (at, is_known) in [("5", true), ("6", true), ("7", false), ("49", false), ("50", true)] {
-        assert_eq!(reader.follow(&version(at)).is_ok(), is_known, "from {at}");
+    let assert_known = |expected: &[(&str, bool)]| {
+        for (at, is_known) in expected {
+            assert_eq!(reader.follow(&version(at)).is_ok(), *is_known, "from {at}");
+        }
+    };
+    assert_known(&[("5", true), ("6", true), ("7", false), ("49", false), ("50", true)]);
+    // A client can have got the first page of a list at version 50.
+    writer.apply(Delta::Equal(version("60")));
+    assert_known(&[("6", true), ("7", false), ("50", true), ("59", false), ("60", true)]);
+    for at in 61..=100 {
+        writer.apply(Delta::Equal(version(&at.to_string())));
     }
+    assert_known(&[("6", true), ("50", false), ("60", false), ("70", true), ("100", true)]);
 }
 
 #[test]
