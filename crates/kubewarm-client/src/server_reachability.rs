@@ -33,14 +33,19 @@ impl ServerReachability {
     /// Records the result of a request that was sent at `sent_at`.
     pub(super) fn record<B, E>(&self, sent_at: Instant, response: &Result<Response<B>, E>) {
         if response.as_ref().is_ok_and(|response| is_answer(response.status())) {
-            self.0.send_if_modified(|answered| {
-                let is_newer = *answered < Some(sent_at);
-                if is_newer {
-                    *answered = Some(sent_at);
-                }
-                is_newer
-            });
+            self.record_answer(sent_at);
         }
+    }
+
+    /// Records that the API server has answered a request that was sent at `sent_at`.
+    pub fn record_answer(&self, sent_at: Instant) {
+        self.0.send_if_modified(|answered| {
+            let is_newer = *answered < Some(sent_at);
+            if is_newer {
+                *answered = Some(sent_at);
+            }
+            is_newer
+        });
     }
 
     /// Waits until the API server has answered a request that was sent after `since`. The response

@@ -41,8 +41,8 @@ const KEPT_CHANGES: usize = 100;
 /// bytes. So an idle store takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
-/// A list in pages continues at one of the versions of [`EventLog::gap`], usually within a second. A
-/// store is compared with the API server's at most some times in a second.
+/// A list in pages continues at one of the versions of [`EventLog::gap`], usually within a second.
+/// Within this time, a store is compared with the API server's objects only some times.
 const MAX_GAP_VERSIONS: usize = 32;
 
 /// One change of one object: the object before the change, the object after the change, and the

@@ -296,13 +296,10 @@ mod tests {
         fixtures::{FakeReviewCounts, FakeReviewFn, ReviewAnswer, changing_counted, pods},
         rbac::fixtures::{RuledCallers, by_rules},
     };
-    use http::{Request, Response};
-    use kube::client::Body;
     use kubewarm_api::model::{FaultReason, RequestFault};
     use kubewarm_client::ServerReachability;
-    use std::{convert::Infallible, net::Ipv4Addr, sync::atomic::Ordering};
+    use std::{net::Ipv4Addr, sync::atomic::Ordering};
     use tokio::time::timeout_at;
-    use tower::service_fn;
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
@@ -429,14 +426,6 @@ mod tests {
         assert!((10..=30).contains(&(token_reviews + access_reviews)), "retries slow down");
     }
 
-    /// A client of an API server that answers.
-    fn answering(reachability: &ServerReachability) -> kube::Client {
-        let answer = service_fn(|_: Request<Body>| async {
-            Ok::<_, Infallible>(Response::new(Body::empty()))
-        });
-        reachability.observe(kube::Client::new(answer, "ns"))
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_silent_watch_continues_within_5_seconds_after_the_api_server_answers_a_client() {
         let (callers, say, count) = changing_counted(may);
@@ -447,7 +436,7 @@ mod tests {
         go_on(&mut review, Duration::from_mins(2)).await;
         assert_eq!(review.permission(Instant::now()), WatchPermission::Unconfirmed);
         *say.lock() = may;
-        answering(&reachability).send(Request::new(Body::empty())).await.unwrap();
+        reachability.record_answer(Instant::now());
         reviews(&count);
         let _ended = timeout_at(Instant::now() + RECOVERY_SPREAD, review.changed()).await;
         assert_eq!(review.permission(Instant::now()), WatchPermission::Confirmed);
@@ -455,7 +444,7 @@ mod tests {
         *say.lock() = |_, _| ReviewAnswer::Nothing(RequestFault::new(FaultReason::Internal, "no"));
         go_on(&mut review, Duration::from_mins(2)).await;
         reviews(&count);
-        answering(&reachability).send(Request::new(Body::empty())).await.unwrap();
+        reachability.record_answer(Instant::now());
         go_on(&mut review, RECOVERY_SPREAD).await;
         let (token_reviews, access_reviews) = reviews(&count);
         assert!(token_reviews + access_reviews <= 1, "{token_reviews} {access_reviews}");
