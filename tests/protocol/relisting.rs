@@ -10,7 +10,14 @@ use futures::future::FutureExt as _;
 use kubewarm_api::model::{InformerScope, InformerSpec, ProfileMode, ReadConsistency};
 use kubewarm_cache::informer::{InformerPhase, InformerReport};
 use kubewarm_serve::reads::WatchFeed;
-use std::{slice, sync::Arc, time::Duration};
+use std::{
+    slice,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{sync::Notify, time::timeout};
 
 const COLLECTION: &str = "/api/v1/namespaces/ns/pods";
@@ -19,15 +26,22 @@ const SHORT: Duration = Duration::from_millis(50);
 
 /// Starts an informer with the objects `a@3`, `b@5` and `gone@6`, whose watch ends with 410. The
 /// relist sends `a@18`. The other half, with the new object `c@19`, follows after
-/// `other_half.notify_one()`. Returns when the store contains `a@18`.
+/// `other_half.notify_one()`. An informer of the namespace `ns`, if `setup` has one, stays at
+/// version 5. Returns when the store contains `a@18`.
 async fn mixed(other_half: &Arc<Notify>, setup: ReadSetup) -> ReadEngine {
     let released = Arc::clone(other_half);
     let is_paused = setup.mode == ProfileMode::Paused;
+    let has_watched = AtomicBool::new(false);
     let mut world = ReadEngine::start_with(setup, move |asked| match (asked.kind, asked.nth) {
+        (Kind::List, _) if asked.path == COLLECTION => Reply::json(list(5, &[object("a", 1, 3)])),
         (Kind::List, 0) => {
             Reply::json(list(7, &[object("a", 1, 3), object("b", 2, 5), object("gone", 4, 6)]))
         }
-        (Kind::Watch, 0) => Reply::lines([event("ERROR", status(410, "Expired"))]),
+        (Kind::Watch, _)
+            if asked.path != COLLECTION && !has_watched.swap(true, Ordering::Relaxed) =>
+        {
+            Reply::lines([event("ERROR", status(410, "Expired"))])
+        }
         (Kind::List, _) => {
             let (first, rest) = (object("a", 1, 18), [object("b", 2, 5), object("c", 3, 19)]);
             let whole = list(20, &[slice::from_ref(&first), &rest].concat());
@@ -136,4 +150,18 @@ async fn a_read_of_a_profile_that_was_paused_during_a_relist_fails_at_once() {
     let failure = timeout(SHORT, world.read(COLLECTION)).await.unwrap().unwrap_err();
     assert_eq!(failure.code(), 503, "{failure:?}");
     assert!(failure.message().contains("was paused"), "{failure:?}");
+}
+
+#[tokio::test]
+async fn an_older_store_does_not_answer_for_a_store_that_relists() {
+    let other_half = Arc::new(Notify::new());
+    let setup = ReadSetup { more: vec![("ns", informer("pods"))], ..ReadSetup::default() };
+    let world = mixed(&other_half, setup).await;
+    let exact = format!("{COLLECTION}?resourceVersion=5&resourceVersionMatch=Exact");
+    assert_eq!(world.read(&exact).await.unwrap(), ["a"]);
+    let any = format!("{COLLECTION}?resourceVersion=0");
+    let mut waits = world.read_json(&any).boxed_local();
+    assert!(timeout(SHORT, &mut waits).await.is_err());
+    other_half.notify_one();
+    assert_eq!(waits.await.unwrap()["metadata"]["resourceVersion"], "20");
 }

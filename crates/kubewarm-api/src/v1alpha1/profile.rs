@@ -225,9 +225,10 @@ pub struct ReadSettings {
     /// old. If stores of several profiles answer a read, the strictest value applies.
     pub consistency: ReadConsistency,
 
-    /// Longest wait of a read for an informer that is not warm, in seconds, 0 to 60. After this
-    /// time, kubewarm returns 429, or 503 if it lacks a permission. If stores of several profiles
-    /// answer a read, the shortest timeout applies. Default: 5.
+    /// Longest wait of a read for an informer that is not warm, or whose relist has changed
+    /// objects, in seconds, 0 to 60. After this time, kubewarm returns 429, or 503 if it lacks a
+    /// permission. If stores of several profiles answer a read, the shortest timeout applies.
+    /// Default: 5.
     #[schemars(range(min = 0, max = 60))]
     pub cold_read_timeout_seconds: i32,
 

@@ -41,9 +41,9 @@ const KEPT_CHANGES: usize = 100;
 /// bytes. So an idle store takes little memory.
 const KEPT_BYTES: usize = 32 << 10;
 
-/// A list in pages continues at one of the versions of [`EventLog::gap`], usually within a second.
-/// Within this time, a store is compared with the API server's objects only some times.
-const MAX_GAP_VERSIONS: usize = 32;
+/// Limits the memory of an event log whose store is often compared, but seldom changes. Beyond this
+/// number, the two oldest gaps become one, and a list at a version between them gets 410.
+const MAX_GAPS: usize = 32;
 
 /// One change of one object: the object before the change, the object after the change, and the
 /// resource version of the change.
@@ -71,11 +71,11 @@ pub(super) struct EventLog {
     /// The event log contains all changes after this resource version. `None` until the first list
     /// of the store ends, and after a purge until the next list ends.
     pub(super) since: Option<ResourceVersion>,
-    /// The event log can lack changes between two of these resource versions, so it serves no watch
-    /// from a version in between. At each of them, a list of the API server found the store's
-    /// objects, but between two of them an object can have been created and deleted. The versions
-    /// are in ascending order, and at most [`MAX_GAP_VERSIONS`]. Empty if the log lacks no changes.
-    gap: Vec<ResourceVersion>,
+    /// Between the two resource versions of a gap, the event log can lack changes, so it serves no
+    /// watch from a version in between. A list of the API server found equal objects at both
+    /// versions, but an object can have been created and deleted in between. The gaps are in
+    /// ascending order, and at most [`MAX_GAPS`].
+    gaps: Vec<(ResourceVersion, ResourceVersion)>,
     /// Whether the store's objects match its version. The flag is cleared when a running list finds
     /// a change, because the store then mixes old and new objects, and at the beginning of a list
     /// if kubewarm could not read an object before. It is set when the list ends.
@@ -198,9 +198,8 @@ impl EventLog {
     }
 
     fn is_in_gap(&self, version: &ResourceVersion) -> bool {
-        let is_inside = self.gap.first().is_some_and(|first| first.is_older_than(version))
-            && self.gap.last().is_some_and(|last| version.is_older_than(last));
-        is_inside && !self.gap.contains(version)
+        let mut gaps = self.gaps.iter();
+        gaps.any(|(from, to)| from.is_older_than(version) && version.is_older_than(to))
     }
 
     /// Number of the log's oldest change, or of its next change if the log is empty.
@@ -234,28 +233,23 @@ impl EventLog {
         if !mem::take(&mut self.is_listing) || !self.is_complete {
             return self.restart(now);
         }
-        self.extend_gap(before, now);
+        self.record_gap(before, now);
         Vec::new()
     }
 
     /// Records that the log can lack changes between the versions `before` and `now`, at which the
-    /// objects are equal. An existing gap grows up to `now`, so that the log stores only one gap.
-    /// The versions at which the store was complete stay known.
-    pub(super) fn extend_gap(
+    /// objects are equal.
+    pub(super) fn record_gap(
         &mut self,
         before: Option<ResourceVersion>,
         now: Option<ResourceVersion>,
     ) {
-        if let Some((from, to)) = before.zip(now)
-            && from != to
-        {
-            if self.gap.last() != Some(&from) {
-                self.gap.push(from);
-            }
-            self.gap.push(to);
-            while self.gap.len() > MAX_GAP_VERSIONS {
-                // The first version stays, because the gap begins there.
-                self.gap.remove(1);
+        let gap = before.zip(now).filter(|(from, to)| from != to);
+        self.gaps.extend(gap);
+        if self.gaps.len() > MAX_GAPS {
+            let (oldest_from, _) = self.gaps.remove(0);
+            if let Some((from, _)) = self.gaps.first_mut() {
+                *from = oldest_from;
             }
         }
     }
@@ -271,7 +265,7 @@ impl EventLog {
         let gone = mem::take(&mut self.changes).into();
         self.epoch += 1;
         self.is_complete = since.is_some();
-        (self.since, self.gap) = (since, Vec::new());
+        (self.since, self.gaps) = (since, Vec::new());
         (self.object_bytes, self.dictionaries) = (0, DictionarySet::default());
         gone
     }
@@ -310,9 +304,8 @@ impl EventLog {
             gone.extend(self.pop());
         }
         let since = self.since.as_ref();
-        let last = self.gap.last();
-        if since.zip(last).is_some_and(|(since, last)| last.is_older_than(since)) {
-            self.gap = Vec::new();
+        if let Some(since) = since {
+            self.gaps.retain(|(_, to)| !to.is_older_than(since));
         }
         if self.changes.is_empty() {
             self.changes = VecDeque::new();

@@ -207,12 +207,7 @@ impl ReadService {
         route: &'r ReadCandidates<'_>,
     ) -> Result<(&'r CandidateInformer<'r>, StoreReader), ReadAttemptError> {
         let request = route.request;
-        let mut readable: Vec<ReadableStore<'_>> = Vec::new();
-        for candidate in &route.candidates {
-            let Some(reader) = self.dependencies.catalog.reader(candidate.key) else { continue };
-            let Some(version) = reader.consistent_version() else { continue };
-            readable.push(ReadableStore { candidate, reader, version });
-        }
+        let (mut readable, relisting) = self.readable_stores(route);
         if readable.is_empty() {
             return Err(route.cold());
         }
@@ -255,7 +250,14 @@ impl ReadService {
                 }
             }
         };
+        let is_older = |at: usize| {
+            let relisting = relisting.as_ref().filter(|_| !is_exact(&request.version_match));
+            let store = readable.get(at);
+            store.zip(relisting).is_some_and(|(store, version)| store.is_older(version))
+        };
         match (position, wanted) {
+            // The answer would be older than an answer from before the relist, so the read waits.
+            (Some(at), _) if is_older(at) => Err(route.cold()),
             (Some(at), _) => {
                 let ReadableStore { candidate, reader, .. } = readable.swap_remove(at);
                 Ok((candidate, reader))
@@ -273,6 +275,29 @@ impl ReadService {
             }
             (None, None) => Err(route.cold()),
         }
+    }
+
+    /// Returns the candidate informers' stores with objects of one version. The second value is the
+    /// newest version of the other stores, which a relist has changed in part.
+    fn readable_stores<'r>(
+        &self,
+        route: &'r ReadCandidates<'_>,
+    ) -> (Vec<ReadableStore<'r>>, Option<ResourceVersion>) {
+        let (mut readable, mut relisting) = (Vec::new(), None::<ResourceVersion>);
+        for candidate in &route.candidates {
+            let Some(reader) = self.dependencies.catalog.reader(candidate.key) else { continue };
+            if let Some(version) = reader.consistent_version() {
+                readable.push(ReadableStore { candidate, reader, version });
+                continue;
+            }
+            let is_newest = |version: &ResourceVersion| {
+                relisting.as_ref().is_none_or(|known| known.is_older_than(version))
+            };
+            if let Some(version) = reader.version().filter(is_newest) {
+                relisting = Some(version);
+            }
+        }
+        (readable, relisting)
     }
 
     /// Returns the position of the store that answers a request for the latest state. If no store
@@ -471,7 +496,7 @@ impl ReadCandidates<'_> {
     /// because a relist has changed a part of them. With this error, the request waits for the end
     /// of the relist.
     pub(super) fn cold(&self) -> ReadAttemptError {
-        if self.candidates.iter().all(CandidateInformer::is_stopped) {
+        if !self.has_others && self.candidates.iter().all(CandidateInformer::is_stopped) {
             return ColdCause::Paused.error(self.request.resource.group_resource()).into();
         }
         // Before and after the relist, kubewarm forwards these reads too if they wait.
@@ -570,6 +595,11 @@ impl ReadCandidates<'_> {
         }
         StatusError::stale(self.request.resource.group_resource(), &message, RETRY_AFTER_SECONDS)
     }
+}
+
+/// Whether the response must have exactly one resource version, which another store can also have.
+fn is_exact(wanted: &VersionMatch) -> bool {
+    matches!(wanted, VersionMatch::Exact(_) | VersionMatch::Continue { version: Some(_), .. })
 }
 
 /// Whether the client or a continue token names the oldest resource version that the response may

@@ -26,8 +26,8 @@ const REVIEW_SPREAD: Duration = Duration::from_secs(5);
 /// The pause after a review without a decision. The pause doubles with each further review without
 /// a decision, up to [`REVIEW_INTERVAL`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_secs(4);
-/// After an outage, all watches repeat their reviews within this time. The limit on concurrent
-/// reviews spreads them further, if the API server answers slowly.
+/// After an outage, all watches repeat their reviews within this time. If a server comes and goes,
+/// the time doubles with each further review before its next decision, up to [`REVIEW_INTERVAL`].
 const RECOVERY_SPREAD: Duration = Duration::from_secs(5);
 /// A first denial silences a watch, and only a second denial after this time ends the watch. An API
 /// server that has just started denies everything until it has read its RBAC rules, and must not
@@ -74,6 +74,9 @@ pub(super) struct WatchReview {
     /// Ends when the API server answers any client, if it was away at the last review. `None` if
     /// the last review had another result.
     server_return: Option<BoxFuture<'static, ()>>,
+    /// The number of reviews that began early, because the API server answered a client, since the
+    /// last decision.
+    early_reviews: u32,
     /// Whether the RBAC rules permitted the watch at the last look.
     is_by_rules: bool,
     /// Ends after the next change of the RBAC rules.
@@ -132,6 +135,7 @@ impl WatchReview {
             due,
             in_progress: None,
             server_return: None,
+            early_reviews: 0,
             is_by_rules,
             rules_change,
             timer: Box::pin(sleep_until(due)),
@@ -167,8 +171,12 @@ impl WatchReview {
                 && server_return.poll_unpin(context).is_ready()
             {
                 self.server_return = None;
-                let recovery = Instant::now() + RECOVERY_SPREAD.mul_f64(fastrand::f64());
-                self.due = self.due.min(recovery);
+                let spread = RECOVERY_SPREAD.saturating_mul(1 << self.early_reviews.min(8));
+                let delay = spread.min(REVIEW_INTERVAL).mul_f64(fastrand::f64());
+                self.due = self.due.min(Instant::now() + delay);
+                // A review that kubewarm's own limits reject now is repeated soon.
+                self.failures = self.early_reviews;
+                self.early_reviews = self.early_reviews.saturating_add(1);
                 self.reset_timer();
                 continue;
             }
@@ -238,7 +246,7 @@ impl WatchReview {
                 }
                 self.authorized_at = authorized_at;
                 self.is_by_rules = self.reviewed.is_allowed_by_rules(&self.caller);
-                (self.failures, self.denials) = (0, 0);
+                (self.failures, self.early_reviews, self.denials) = (0, 0, 0);
                 self.due = authorized_at + REVIEW_INTERVAL + REVIEW_SPREAD.mul_f64(fastrand::f64());
             }
             Err(
@@ -452,6 +460,22 @@ mod tests {
             let (token_reviews, access_reviews) = reviews(&count);
             assert!(token_reviews + access_reviews <= 1, "{token_reviews} {access_reviews}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_answers_only_others_gets_at_most_a_review_in_five_seconds() {
+        let (callers, say, count) = changing_counted(may);
+        let reachability = ServerReachability::default();
+        let callers = callers.with_reachability(reachability.clone());
+        let mut review = begun(&Arc::new(callers), None).await;
+        *say.lock() = unreachable;
+        reviews(&count);
+        for _ in 0..4 * 60 {
+            reachability.record_answer(Instant::now());
+            go_on(&mut review, Duration::from_secs(1)).await;
+        }
+        let (token_reviews, access_reviews) = reviews(&count);
+        assert!(token_reviews + access_reviews < 240 / 5, "{token_reviews} {access_reviews}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -86,7 +86,7 @@ impl DeltaSink for StoreWriter {
                 let before = contents.version.clone();
                 contents.raise_version(version);
                 let now = contents.version.clone();
-                contents.log.extend_gap(before, now);
+                contents.log.record_gap(before, now);
                 self.store.publish_version(contents);
             }
             Delta::Encoding(encoding) if encoding == self.encoding => {}
