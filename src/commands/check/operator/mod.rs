@@ -4,7 +4,7 @@ use super::super::{
     advice::program,
     operator_installation::{OperatorInstallation, deployments, features, version_of},
     profile_source::OperatorArgs,
-    report::ReportRow,
+    report::{ReportRow, RowMark},
     text::{length, place},
 };
 use http::header::DATE;
@@ -18,11 +18,16 @@ use kubewarm_api::{
     model::{AccountPolicyEnforcement, FaultReason, RequestFault, Subject},
 };
 use kubewarm_client::{ApiResponse, fetch_account_policy_enforcement, get, is_permitted};
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
+use tokio::time::{Instant, sleep};
 
 /// Maximum number of access reviews for the operator's permissions. The operator needs about 12
 /// permissions.
 const REVIEWS: usize = 128;
+/// How long the command waits for a leader if replicas are ready. After an installation, one of
+/// them leads within some seconds, and `helm test` must not fail meanwhile.
+const LEADER_WAIT: Duration = Duration::from_secs(15);
+const LEADER_PAUSE: Duration = Duration::from_secs(1);
 
 /// Returns rows for the replicas, the leader, the permissions and the admission policy that
 /// restricts which ServiceAccounts authors can name in profiles. `now` is the current time if the
@@ -34,7 +39,9 @@ pub(super) async fn works(
 ) -> Result<Vec<ReportRow>, manifests::ManifestError> {
     let namespace = args.operator_namespace.name();
     let (mut findings, settings) = replicas(client, args).await;
-    findings.push(leader(client, namespace, now).await);
+    let has_ready_replicas = findings.iter().any(|row| row.mark == RowMark::Good);
+    let wait = if has_ready_replicas { LEADER_WAIT } else { Duration::ZERO };
+    findings.push(await_leader(client, namespace, now, wait).await);
     match settings {
         Ok((settings, features)) => {
             let operator = args.operator_namespace.shown();
@@ -98,6 +105,23 @@ async fn replicas(
         Ok((settings, features))
     });
     (rows, settings)
+}
+
+/// Returns the row about the leader. If no replica leads, looks again for the time `wait`.
+async fn await_leader(
+    client: &Client,
+    namespace: &str,
+    now: Timestamp,
+    wait: Duration,
+) -> ReportRow {
+    let until = Instant::now() + wait;
+    loop {
+        let row = leader(client, namespace, now).await;
+        if row.mark != RowMark::Bad || Instant::now() >= until {
+            return row;
+        }
+        sleep(LEADER_PAUSE).await;
+    }
 }
 
 async fn leader(client: &Client, namespace: &str, now: Timestamp) -> ReportRow {

@@ -1,6 +1,16 @@
-use super::{super::super::report::RowMark, *};
+use super::*;
+use http::{Request, Response};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::client::Body;
 use serde_json::json;
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tower::service_fn;
 
 fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().unwrap()
@@ -106,4 +116,21 @@ fn replicas_that_are_not_ready_fail() {
     assert_eq!(mark(2, current), RowMark::Good);
     assert_eq!(mark(2, "0.0.1"), RowMark::Note);
     assert_eq!(mark(1, current), RowMark::Bad);
+}
+
+#[tokio::test(start_paused = true)]
+async fn if_replicas_are_ready_the_command_waits_for_a_leader() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let service = service_fn(move |_: Request<Body>| {
+        let holder = if counted.fetch_add(1, Ordering::Relaxed) < 3 { "" } else { "a" };
+        let lease = serde_json::to_vec(&lease(holder, "2026-03-01T11:59:59Z")).unwrap();
+        async { Ok::<_, Infallible>(Response::new(Body::from(lease))) }
+    });
+    let client = Client::new(service, "default");
+    let look = async |wait| await_leader(&client, "kubewarm-system", now(), wait).await.mark;
+    assert_eq!(look(Duration::ZERO).await, RowMark::Bad);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(look(LEADER_WAIT).await, RowMark::Good);
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
 }
