@@ -185,9 +185,9 @@ impl StoreReader {
         self.store.contents.read().version.clone()
     }
 
-    /// Returns [`StoreReader::version`] if the store's objects are exactly those of this version.
-    /// Returns `None` from the first object that a list changes until the end of the list, because
-    /// the store then mixes objects of two versions.
+    /// Returns the store's version, like [`StoreReader::version`]. But from the first object that a
+    /// list changes until the end of the list, returns `None`, because the store then mixes objects
+    /// of two versions.
     pub fn consistent_version(&self) -> Option<ResourceVersion> {
         self.store.contents.read().consistent_version().cloned()
     }

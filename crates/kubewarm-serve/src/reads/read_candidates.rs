@@ -111,35 +111,42 @@ impl RequiredVersion {
     }
 }
 
-/// Returns the position of the newest of the stores that `is_wanted` accepts. A store counts only
-/// if it keeps the same fields as the first accepted store, which ranks best.
+/// Returns the position of the best of the stores that `is_wanted` accepts. `is_worse` compares two
+/// stores. A store counts only if it keeps the same fields as the first accepted store, which ranks
+/// best.
+fn best(
+    readable: &[ReadableStore<'_>],
+    is_wanted: impl Fn(&ReadableStore<'_>) -> bool,
+    is_worse: impl Fn(&ReadableStore<'_>, &ReadableStore<'_>) -> bool,
+) -> Option<usize> {
+    let wanted = readable.iter().enumerate().filter(|(_, store)| is_wanted(store));
+    let best = wanted.reduce(|best, next| {
+        let ((_, best_store), (_, store)) = (best, next);
+        let has_same_fields = best_store.candidate.key.projection == store.candidate.key.projection;
+        if has_same_fields && is_worse(best_store, store) { next } else { best }
+    });
+    best.map(|(at, _)| at)
+}
+
+/// Returns the position of the newest of the stores that `is_wanted` accepts.
 fn newest(
     readable: &[ReadableStore<'_>],
     is_wanted: impl Fn(&ReadableStore<'_>) -> bool,
 ) -> Option<usize> {
-    let wanted = readable.iter().enumerate().filter(|(_, store)| is_wanted(store));
-    let newest = wanted.reduce(|best, next| {
-        let ((_, best_store), (_, store)) = (best, next);
-        let has_same_fields = best_store.candidate.key.projection == store.candidate.key.projection;
-        let is_newer = best_store.version.is_older_than(&store.version);
-        if has_same_fields && is_newer { next } else { best }
-    });
-    newest.map(|(at, _)| at)
+    best(readable, is_wanted, |store, other| store.version.is_older_than(&other.version))
 }
 
 /// Returns the position of the store that answers for exactly the resource version `version`: of
 /// the stores that remember this version, the most recently confirmed one. After an etcd restore, a
 /// store that has not noticed the restore can remember a version of the undone history, but nothing
-/// has confirmed it since. A store counts only if it keeps the same fields as the first one.
+/// has confirmed it since.
 fn remembering(readable: &[ReadableStore<'_>], version: &ResourceVersion) -> Option<usize> {
-    let remembering = readable.iter().enumerate().filter(|(_, store)| store.remembers(version));
-    let last_confirmed = remembering.reduce(|best, next| {
-        let (best_candidate, candidate) = (best.1.candidate, next.1.candidate);
-        let has_same_fields = best_candidate.key.projection == candidate.key.projection;
-        let is_later = best_candidate.report.current_at < candidate.report.current_at;
-        if has_same_fields && is_later { next } else { best }
-    });
-    last_confirmed.map(|(at, _)| at)
+    let confirmed_at = |store: &ReadableStore<'_>| store.candidate.report.current_at;
+    best(
+        readable,
+        |store| store.remembers(version),
+        |store, other| confirmed_at(store) < confirmed_at(other),
+    )
 }
 
 impl ReadService {
@@ -211,8 +218,6 @@ impl ReadService {
         if readable.is_empty() {
             return Err(route.cold());
         }
-        let first =
-            |is_wanted: &dyn Fn(&ReadableStore<'_>) -> bool| readable.iter().position(is_wanted);
         // At this time kubewarm tries again at the latest, because other informers might be able to
         // answer by then.
         let retry_at = Instant::now() + EVENT_GRACE;
@@ -232,7 +237,7 @@ impl ReadService {
                 let will_come = |store: &ReadableStore<'_>| {
                     store.is_older(version) && store.candidate.report.is_kept_current()
                 };
-                if position.is_none() && first(&will_come).is_none() {
+                if position.is_none() && !readable.iter().any(will_come) {
                     return Err(StatusError::expired().into());
                 }
                 (position, required(version))

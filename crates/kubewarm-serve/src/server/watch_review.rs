@@ -171,13 +171,7 @@ impl WatchReview {
                 && server_return.poll_unpin(context).is_ready()
             {
                 self.server_return = None;
-                let spread = RECOVERY_SPREAD.saturating_mul(1 << self.early_reviews.min(8));
-                let delay = spread.min(REVIEW_INTERVAL).mul_f64(fastrand::f64());
-                self.due = self.due.min(Instant::now() + delay);
-                // A review that kubewarm's own limits reject now is repeated soon.
-                self.failures = self.early_reviews;
-                self.early_reviews = self.early_reviews.saturating_add(1);
-                self.reset_timer();
+                self.note_server_return(Instant::now());
                 continue;
             }
             if let Some(review) = &mut self.in_progress
@@ -212,6 +206,17 @@ impl WatchReview {
         // A decision in progress can be from before the change.
         self.in_progress = None;
         self.due = now;
+        self.reset_timer();
+    }
+
+    /// Repeats the reviews soon, because the API server answers again.
+    fn note_server_return(&mut self, now: Instant) {
+        let spread = RECOVERY_SPREAD.saturating_mul(1 << self.early_reviews.min(8));
+        let delay = spread.min(REVIEW_INTERVAL).mul_f64(fastrand::f64());
+        self.due = self.due.min(now + delay);
+        // If kubewarm's own limits reject this review, the next pause is short again.
+        self.failures = self.early_reviews;
+        self.early_reviews = self.early_reviews.saturating_add(1);
         self.reset_timer();
     }
 
