@@ -13,6 +13,11 @@ declare -A source=(
     [ip]='Debian package iproute2'
     [prometheus]='Debian package prometheus'
     [promtool]='Debian package prometheus'
+    [python3]='Python 3 with pip, Debian packages python3 and python3-pip'
+    [npm]='Node.js with npm, Debian packages nodejs and npm'
+    [mvn]='Debian package maven'
+    [javac]='a JDK, Debian package default-jdk-headless'
+    [curl]='Debian package curl'
 )
 status=0
 for program; do

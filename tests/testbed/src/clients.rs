@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::module::Module;
 
 /// The files of the Go module, relative to `tests/clients`.
-const FILES: [(&str, &str); 19] = [
+const FILES: [(&str, &str); 20] = [
     ("go.mod", include_str!("../../clients/go.mod")),
     ("go.sum", include_str!("../../clients/go.sum")),
     ("apply/main.go", include_str!("../../clients/apply/main.go")),
@@ -26,16 +26,18 @@ const FILES: [(&str, &str); 19] = [
     ("protobuf/values.go", include_str!("../../clients/protobuf/values.go")),
     ("record/main.go", include_str!("../../clients/record/main.go")),
     ("requestinfo/main.go", include_str!("../../clients/requestinfo/main.go")),
+    ("writer/main.go", include_str!("../../clients/writer/main.go")),
 ];
 
 /// Each program, and the Go package that it is built from.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 7] = [
     ("apply", "./apply"),
     ("follow", "./follow"),
     ("promlint", "./promlint"),
     ("protobuf", "./protobuf"),
     ("record", "./record"),
     ("requestinfo", "./requestinfo"),
+    ("writer", "./writer"),
 ];
 
 const MODULE: Module<'_> = Module {
@@ -51,7 +53,7 @@ const MODULE: Module<'_> = Module {
 /// `follow` compares informers of kubewarm with the API server, and `promlint` lints metrics.
 /// `protobuf` prints field tables and random objects of the built-in kinds. `requestinfo` prints
 /// the attributes that the API server authorizes. `apply` applies what it has read, and `record`
-/// records Events.
+/// records Events. `writer` creates objects and reads them back, in a pod.
 #[derive(Debug, Clone)]
 pub struct GoClients {
     folder: PathBuf,

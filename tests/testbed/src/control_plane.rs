@@ -8,16 +8,17 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::audit::{Audited, AuditedResource};
+use crate::components;
 use crate::error::{Action, Result};
 use crate::guard::Guard;
 use crate::kubeconfig::{self, Credential};
 use crate::layout::Layout;
 use crate::node::{self, Entrance};
 use crate::pki::Authority;
+use crate::port::free_port;
 use crate::process::{Probe, Process, Recipe, run};
 use crate::program::{self, Program};
 use crate::prometheus::Prometheus;
-use crate::{components, port};
 
 /// Options of a control plane. It always has etcd and kube-apiserver.
 #[derive(Debug, Default, Clone)]
@@ -144,7 +145,7 @@ impl Builder {
         let program =
             self.kubectl.clone().map_or_else(|| Program::Kubectl.locate_or_build(), Ok)?;
         let authority = Authority::create(&layout, &[node::ADDRESS, components::SERVICE_ADDRESS])?;
-        let ports = Ports { client: port::free()?, peer: port::free()?, api: port::free()? };
+        let ports = Ports { client: free_port()?, peer: free_port()?, api: free_port()? };
 
         let admin = authority.user("admin", "admin", Some("system:masters"))?;
         let server = format!("https://127.0.0.1:{}", ports.api);

@@ -17,6 +17,7 @@
 
 mod audit;
 mod backup;
+mod cert_manager;
 mod clients;
 mod components;
 mod control_plane;
@@ -38,7 +39,9 @@ pub mod profiles;
 mod program;
 mod prometheus;
 mod requests;
+mod sealed_secrets;
 
+pub use cert_manager::CertManager;
 pub use clients::GoClients;
 pub use control_plane::{Builder, ControlPlane};
 pub use detached::take_down;
@@ -48,7 +51,9 @@ pub use examples::GoExample;
 pub use helm::Helm;
 pub use image::static_program;
 pub use node::Node;
+pub use port::free_port;
 pub use process::Process;
 pub use program::{KUBERNETES_VERSION, Program, rbac_authorizer};
 pub use prometheus::{Prometheus, Sample};
 pub use requests::{PARAMETERS, Request, changed, corpus};
+pub use sealed_secrets::SealedSecrets;

@@ -1,7 +1,7 @@
 //! A node that runs real pods, together with its control plane.
 
 mod namespaces;
-mod pause;
+mod program_image;
 mod settings;
 
 use std::ffi::{OsStr, OsString};
@@ -23,6 +23,7 @@ pub(crate) use namespaces::Entrance;
 pub(crate) use settings::ADDRESS;
 
 use namespaces::Namespaces;
+use program_image::PAUSE_IMAGE;
 use settings::{Files, NAME};
 
 /// The files of the Go module, relative to `tests/kubenode`.
@@ -109,6 +110,18 @@ impl Node {
         ctr(&self.entrance, &["images", "import"], archive).map(drop)
     }
 
+    /// Imports an image of one program, with its shared libraries if it is not static. Returns the
+    /// name of the image, whose entry point is the program.
+    ///
+    /// # Errors
+    /// When the program cannot be read, or containerd rejects the image.
+    pub fn import_program(&self, name: &str, program: &Path) -> Result<String> {
+        let image = format!("localhost/{name}:node");
+        let folder = self.cluster.layout().root().join("node/images").join(name);
+        self.import(&program_image::pack(program, &image, &folder)?)?;
+        Ok(image)
+    }
+
     /// The same command, but on the node's network. For instance, Helm needs this to reach the API
     /// server.
     #[must_use]
@@ -164,6 +177,21 @@ impl Node {
         self.signal_container("SIGCONT", id)
     }
 
+    /// The resident memory of the first process of a container, in KiB.
+    ///
+    /// # Errors
+    /// When the container does not run.
+    pub fn resident_kib(&self, id: &str) -> Result<u64> {
+        let tasks = ctr(&self.entrance, &["tasks", "list"], "")?;
+        let process =
+            tasks.lines().find_map(|line| line.strip_prefix(id)?.split_whitespace().next());
+        let process = process.unwrap_or_default();
+        let status = run(self.entrance.command("cat").arg(format!("/proc/{process}/status")))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        Ok(number.unwrap_or_default())
+    }
+
     fn signal_container(&self, signal: &str, id: &str) -> Result<()> {
         ctr(&self.entrance, &["tasks", "kill", "--signal", signal], id).map(drop)
     }
@@ -193,7 +221,8 @@ fn start(
         Box::new(move || ctr(&at, &["version"], "").is_ok()),
     )?;
     // This image is imported before the kubelet starts, because the kubelet needs it for each pod.
-    let pause = pause::pack(&programs.join("pause"), &layout.root().join("node"))?;
+    let folder = layout.root().join("node/pause");
+    let pause = program_image::pack(&programs.join("pause"), PAUSE_IMAGE, &folder)?;
     ctr(entrance, &["images", "import"], &pause)?;
 
     let scheduler = vec![

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Action, Result};
 use crate::layout::Layout;
-use crate::node::pause::PAUSE_IMAGE;
+use crate::node::program_image::PAUSE_IMAGE;
 
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 pub(crate) const NAME: &str = "node";
