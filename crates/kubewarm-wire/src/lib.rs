@@ -23,6 +23,7 @@ mod label_selector;
 mod managed_fields_template;
 mod object_body;
 mod options;
+mod peer;
 mod protobuf_body;
 mod query_parameters;
 mod request_info;
@@ -61,6 +62,10 @@ pub use self::{
     indentation::{JsonIndenter, is_pretty},
     managed_fields_template::ManagedFieldsTemplate,
     object_body::{JsonBuffer, ObjectBody},
+    peer::{
+        PEER_AUDIENCE, PEER_SUMMARY_HEADER, PeerStoreSummary, is_peer_store_path, peer_store_path,
+        write_peer_bookmark, write_peer_event,
+    },
     protobuf_body::{
         status_message, write_error_message, write_event_message, write_single_message,
     },

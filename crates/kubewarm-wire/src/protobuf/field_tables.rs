@@ -101,6 +101,13 @@ pub fn message_of_kind(api_version: &str, kind: &str) -> Option<MessageId> {
     TABLES.kinds.get(&(api_version, kind)).copied()
 }
 
+/// Returns `apiVersion` and `kind` of a message, or `None` if the message is part of kinds only. If
+/// several kinds have the message, returns one of them.
+pub fn kind_of_message(message: MessageId) -> Option<(&'static str, &'static str)> {
+    let mut kinds = TABLES.kinds.iter();
+    kinds.find(|(_, known)| **known == message).map(|(kind, _)| *kind)
+}
+
 /// Returns the field table of a message. For a number that the tables lack, returns a table without
 /// fields.
 pub(super) fn table(message: MessageId) -> &'static MessageTable {

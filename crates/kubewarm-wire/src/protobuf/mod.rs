@@ -19,7 +19,7 @@ pub use self::{
         parse_watch_event, parse_watch_event_start, write_item, write_list_head, write_list_tail,
         write_watch_event,
     },
-    field_tables::message_of_kind,
+    field_tables::{kind_of_message, message_of_kind},
     json_encoder::JsonEncoder,
     metadata::{
         ListMeta, METADATA, ObjectNames, Omissions, for_each_annotation, for_each_label,
