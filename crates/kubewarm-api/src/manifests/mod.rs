@@ -2,6 +2,7 @@
 
 mod crd;
 mod grants;
+mod injected_service;
 mod label;
 mod operator;
 mod permissions;
@@ -12,8 +13,15 @@ mod resource_set;
 pub use self::{
     crd::render_crd,
     grants::{Grant, GrantDiff, GrantResource, diff_grants, find_token_minter, list_grants},
+    injected_service::{
+        FAIL_OPEN_SERVICE, FAIL_OPEN_SLICES, INJECTED_PORT, INJECTED_SERVICE, injected_ips,
+    },
     label::PROFILE_LABEL,
-    operator::{LEASE, NAMESPACE, OperatorFeature, render_operator},
+    operator::{
+        API_CA, CERTIFICATE_ROTATION, CERTIFICATE_SECRET, INJECT_DISABLED, INJECT_LABEL,
+        INJECT_PARAMETERS, INJECT_PODS, INJECTED_NAMESPACES, LEASE, NAMESPACE, OperatorFeature,
+        render_operator,
+    },
     permissions::{ProfilePermissions, is_elevated},
     rbac::{RbacObject, RbacParseError, role_name},
     required_permissions::NamespacesBySelector,

@@ -8,17 +8,38 @@ use serde_json::{Value, json};
 const SHIPPED: &str = include_str!("../../../../deploy/operator-rbac.yaml");
 const METRICS_AUTH: &str = include_str!("../../../../deploy/metrics-auth.yaml");
 const READ_API: &str = include_str!("../../../../deploy/read-api.yaml");
+const CERTIFICATE: &str = include_str!("../../../../deploy/certificate.yaml");
+const INJECT: &str = include_str!("../../../../deploy/inject.yaml");
+const INJECT_POLICY: &str = include_str!("../../../../deploy/inject-policy.yaml");
 const RBAC_AUTHORIZATION: &str = include_str!("../../../../deploy/rbac-authorization.yaml");
 /// Name of the operator namespace in the files of `deploy/`.
 pub const NAMESPACE: &str = "kubewarm-system";
 /// Name of the Lease. The replica that holds the Lease writes the statuses of profiles.
 pub const LEASE: &str = "kubewarm";
+/// Name of the Secret in `deploy/certificate.yaml`, and of the `ConfigMap` with its CA.
+pub const CERTIFICATE_SECRET: &str = "kubewarm-ca";
+/// Name of the `ConfigMap` with the CAs of kubewarm and of the API server, in namespaces with the
+/// label `kubewarm.io/inject`.
+pub const API_CA: &str = "kubewarm-api-ca";
+/// URL path of the list of these namespaces. `%2F` is `/`.
+pub const INJECTED_NAMESPACES: &str = "/api/v1/namespaces?labelSelector=kubewarm.io%2Finject";
+/// The label of these namespaces.
+pub const INJECT_LABEL: &str = "kubewarm.io/inject";
+/// Value of [`INJECT_LABEL`] with which the API server also injects the namespace's new pods.
+pub const INJECT_PODS: &str = "pods";
+/// Value of [`INJECT_LABEL`] with which a pod opts out.
+pub const INJECT_DISABLED: &str = "disabled";
+/// Name of the `ConfigMap` in the operator namespace with the parameters of that injection.
+pub const INJECT_PARAMETERS: &str = "kubewarm-inject";
+/// The annotation of the Secret [`CERTIFICATE_SECRET`] with which a user lets another CA sign at
+/// once. Its value does not matter.
+pub const CERTIFICATE_ROTATION: &str = "kubewarm.io/rotate-ca";
 /// Name of the Role in each namespace whose profiles the operator runs. The operator namespace
 /// already has another Role with the name `kubewarm`. The name of a profile's role has two colons,
 /// so it never equals this name.
 const NAME: &str = "kubewarm:operator";
 
-/// Optional features of the operator. Their permissions need a ClusterRole.
+/// Optional features of the operator that need further permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorFeature {
     /// Authentication and authorization of clients that read metrics: `kubewarm run
@@ -28,6 +49,14 @@ pub enum OperatorFeature {
     ReadApi,
     /// Authorization of these clients by RBAC rules: `kubewarm run --authorization=rbac`.
     RbacAuthorization,
+    /// A certificate that the operator issues: `kubewarm run --certificate-secret=kubewarm-ca`. Its
+    /// permissions are a Role in the operator namespace. The others need a ClusterRole.
+    Certificate,
+    /// Bundles of CAs in other namespaces: `kubewarm run --inject`.
+    Inject,
+    /// Injection of pods in labelled namespaces: `kubewarm run --inject-policy`. Its
+    /// permissions are a Role in the operator namespace.
+    InjectPolicy,
 }
 
 /// Returns the YAML of the operator's RBAC objects, for an operator in `namespace`. If `watched`
@@ -49,6 +78,9 @@ pub fn render_operator(
             OperatorFeature::MetricsAuth => METRICS_AUTH,
             OperatorFeature::ReadApi => READ_API,
             OperatorFeature::RbacAuthorization => RBAC_AUTHORIZATION,
+            OperatorFeature::Certificate => CERTIFICATE,
+            OperatorFeature::Inject => INJECT,
+            OperatorFeature::InjectPolicy => INJECT_POLICY,
         });
     }
     if watched.is_empty() && namespace == NAMESPACE {
