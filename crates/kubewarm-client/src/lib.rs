@@ -16,9 +16,11 @@ mod expiring_cache;
 pub mod fault;
 mod keyed_semaphore;
 mod keyed_token_bucket;
+mod kubeconfig;
 mod lease;
 mod namespace;
 mod options;
+mod peer_replicas;
 mod proxy;
 mod review;
 mod server_reachability;
@@ -44,11 +46,14 @@ pub use self::{
     expiring_cache::{CacheEntry, ExpiringCache},
     keyed_semaphore::{KeyedAcquireError, KeyedPermit, KeyedSemaphore, SemaphoreUsage},
     keyed_token_bucket::{KeyedTokenBucket, NamespaceBuckets},
+    kubeconfig::{kubeconfig_cluster, single_context_kubeconfig},
     lease::{LeaderElector, LeaseState},
     namespace::{NamespaceExistence, fetch_namespace_existence, is_terminating},
     options::ConnectionOptions,
+    peer_replicas::{NEWLY_READY, PeerOptions, PeerReplica, PeerReplicas},
     review::{
-        ReviewedRules, fetch_own_subject, is_allowed, is_permitted, review_rules, with_selectors,
+        ReviewedRules, fetch_own_subject, is_allowed, is_permitted, review_rules,
+        service_account_groups, with_selectors,
     },
     server_reachability::ServerReachability,
     server_version::{ServerVersion, ServerVersionCache},

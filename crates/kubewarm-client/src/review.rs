@@ -31,6 +31,9 @@ const MAX_RULES: usize = 1_024;
 /// them.
 const MAX_NAMES: usize = 4_096;
 
+/// The group of all users that the API server has authenticated.
+const AUTHENTICATED: &str = "system:authenticated";
+
 /// The permissions of one identity to list and watch in one namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReviewedRules {
@@ -195,12 +198,10 @@ pub async fn is_permitted(
     subject: &Subject,
     attributes: ResourceAttributes,
 ) -> Result<bool, RequestFault> {
-    let everybody = || "system:authenticated".to_owned();
+    let everybody = || AUTHENTICATED.to_owned();
     let (user, groups) = match subject {
         Subject::ServiceAccount { namespace, .. } => {
-            let all = "system:serviceaccounts";
-            let groups = vec![all.to_owned(), format!("{all}:{namespace}"), everybody()];
-            (Some(subject.to_string()), groups)
+            (Some(subject.to_string()), service_account_groups(namespace).into())
         }
         Subject::User(name) => (Some(name.to_string()), vec![everybody()]),
         Subject::Group(name) => (None, vec![name.to_string(), everybody()]),
@@ -214,6 +215,12 @@ pub async fn is_permitted(
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let response: SubjectAccessReview = post(client, &review).await?.json()?;
     response.status.map(|s| is_granted(&s)).ok_or_else(without_status::<SubjectAccessReview>)
+}
+
+/// The groups to which each ServiceAccount in `namespace` belongs.
+pub fn service_account_groups(namespace: &str) -> [String; 3] {
+    let all = "system:serviceaccounts";
+    [all.to_owned(), format!("{all}:{namespace}"), AUTHENTICATED.to_owned()]
 }
 
 /// Whether the status of an access review permits the action. A status that both allows and denies

@@ -48,6 +48,12 @@ impl ServerReachability {
         });
     }
 
+    /// Returns when a client sent the latest request that the API server answered. `None` before
+    /// the first answer.
+    pub fn last_answer(&self) -> Option<Instant> {
+        *self.0.borrow()
+    }
+
     /// Waits until the API server has answered a request that was sent after `since`. The response
     /// to an earlier request does not count, because the server can have failed after it executed
     /// that request.

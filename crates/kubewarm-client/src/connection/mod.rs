@@ -6,6 +6,8 @@ use super::{
     account::{AccountClients, AnonymousConfig},
     caller::CallerReviewer,
     config_source::{ConfigEnvironment, ConfigSource, choose, from_kubeconfig, merged},
+    context_user::ContextUser,
+    kubeconfig::{kubeconfig_cluster, single_context_kubeconfig},
     proxy,
     stream_connector::StreamConnector,
     transport,
@@ -167,6 +169,29 @@ impl ApiServerConnection {
         let source = ConfigSource::Files { flag: "the flags for the cache", paths: Vec::new() };
         let config = from_kubeconfig(&source, kubeconfig)?;
         Self::new(config, source, request_timeout, streams)
+    }
+
+    /// Creates a connection without credentials to `server`, whose certificate must contain `name`.
+    /// `certificates` is PEM that verifies it. `streams` is as for [`Self::from_kubeconfig`].
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`ApiServerConnection::load`].
+    ///
+    /// # Cost
+    ///
+    /// The same as for [`ApiServerConnection::load`].
+    pub fn without_credentials(
+        server: &str,
+        name: &str,
+        certificates: &str,
+        request_timeout: Option<Duration>,
+        streams: Option<StreamConnector>,
+    ) -> Result<Self, ConnectError> {
+        let (name, certificates) = (Some(name.to_owned()), Some(certificates.to_owned()));
+        let cluster = kubeconfig_cluster(server.to_owned(), name, certificates);
+        let kubeconfig = single_context_kubeconfig(cluster, ContextUser::default());
+        Self::from_kubeconfig(kubeconfig, request_timeout, streams)
     }
 
     fn new(
