@@ -19,11 +19,11 @@ mod timing;
 
 pub use self::{
     plan::{DesiredInformers, InformerChanges, plan},
-    registry::{InformerHandles, InformerRegistry, RegistryLimits},
+    registry::{InformerHandles, InformerRegistry, PeerStore, RegistryLimits},
     report::{
-        DecodeStage, FirstSync, InformerFault, InformerPhase, InformerReport, KEPT_BY_BOOKMARKS,
-        LatencyQuantiles, ListMethod, RelistReason, RelistReport, UndecodableObject,
-        UpstreamWatchEnd,
+        DecodeStage, FirstSync, FirstSyncMethod, InformerFault, InformerPhase, InformerReport,
+        KEPT_BY_BOOKMARKS, LatencyQuantiles, ListMethod, RelistReason, RelistReport,
+        UndecodableObject, UpstreamWatchEnd,
         access_counter::AccessCounter,
         change_notifier::ChangeNotifier,
         metrics::{

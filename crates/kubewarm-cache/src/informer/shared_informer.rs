@@ -2,7 +2,7 @@
 //! its store.
 
 use super::{
-    ChangeNotifier, FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod,
+    ChangeNotifier, FirstSync, FirstSyncMethod, InformerFault, InformerPhase, InformerReport,
     RelistReason,
     report::{
         access_counter::{AccessCounter, StatusGuard},
@@ -22,6 +22,7 @@ use kubewarm_api::model::{
     AccessLossPolicy, Delta, DeltaOutcome, DeltaSink, FaultReason, InformerKey, InformerSettings,
     InformerSpec, ProfileMode, RequestFault, ResourceVersion, Verb,
 };
+use kubewarm_wire::peer_store_path;
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -37,6 +38,8 @@ use tokio_util::sync::CancellationToken;
 /// order for both locks, no deadlock is possible.
 pub(super) struct SharedInformer {
     pub(super) key: InformerKey,
+    /// The path at which a replica serves this informer's store to other replicas.
+    pub(super) peer_path: Box<str>,
     /// Sends the informer's requests to the API server, or holds the reason why kubewarm rejects
     /// the informer's `key`.
     pub(super) list_watch: Result<ListWatchClient, RequestFault>,
@@ -105,6 +108,7 @@ impl SharedInformer {
         };
         Self {
             key: spec.key.clone(),
+            peer_path: peer_store_path(&spec.key).into(),
             list_watch: ListWatchClient::new(client, &spec.key),
             control: watch::Sender::new(control),
             status: Mutex::new(InformerStatus::new()),
@@ -307,7 +311,7 @@ impl SharedInformer {
     pub(super) fn record_list(
         &self,
         version: &ResourceVersion,
-        strategy: ListMethod,
+        strategy: FirstSyncMethod,
         requested_at: Instant,
         listed_in: u64,
     ) -> Option<FirstSync> {

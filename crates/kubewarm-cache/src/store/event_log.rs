@@ -34,7 +34,8 @@ const MAX_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(32 << 20);
 
 /// Number of changes that an event log keeps at any age, as the API server's watch cache does. With
 /// these changes, clients of a rarely changing resource can resume watches from old versions. The
-/// log does not keep changes of Secrets with their payload longer than [`WINDOW`].
+/// log does not keep changes of Secrets with their payload longer than [`WINDOW`]. After a copy
+/// from another replica, the window begins again.
 const KEPT_CHANGES: usize = 100;
 
 /// [`KEPT_CHANGES`] applies only while the objects in the event log take at most this number of
@@ -195,6 +196,12 @@ impl EventLog {
         }
         let known = self.changes.partition_point(|change| change.version <= *version);
         Some(self.first() + known as u64)
+    }
+
+    /// Returns the oldest version after which the log lacks no change. It lies behind all gaps.
+    /// `None` until a list of the store is complete.
+    pub(super) fn start(&self) -> Option<&ResourceVersion> {
+        self.gaps.last().map(|(_, to)| to).or(self.since.as_ref())
     }
 
     fn is_in_gap(&self, version: &ResourceVersion) -> bool {

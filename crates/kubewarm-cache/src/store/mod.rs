@@ -32,6 +32,7 @@ mod secrets_tests;
 mod select;
 mod slab;
 mod template_set;
+mod transfer;
 mod writer;
 
 pub use self::{
@@ -42,5 +43,6 @@ pub use self::{
     reader::{DamagedRecordError, StoreReader, StoreUsage, StoredObject, StoredObjectView},
     scan_budget::ScanBudget,
     select::{BodyFieldCache, BodyPredicate, BodyPredicates, ObjectQuery, ObjectSnapshot},
+    transfer::StoreTransfer,
     writer::StoreWriter,
 };

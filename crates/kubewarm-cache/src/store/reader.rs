@@ -164,17 +164,7 @@ impl StoreReader {
     /// the last call returns, so the objects and the version are from the same moment.
     pub fn visit(&self, mut each: impl FnMut(ObjectIdentity<'_>)) -> Option<ResourceVersion> {
         let contents = self.store.contents.read();
-        for number in contents.slab.numbers_from(0) {
-            let row = contents.object(number).zip(contents.identity(number));
-            // Each number belongs to an existing row, because the lock is held. So this branch
-            // never runs.
-            let Some((ObjectKeyRef { namespace, name }, RowIdentity { uid, version })) = row else {
-                continue;
-            };
-            // The writer creates each name from a `str`, so the stored bytes are valid UTF-8.
-            let name = str::from_utf8(name).unwrap_or_default();
-            each(ObjectIdentity { namespace, name, uid, version });
-        }
+        contents.visit(&mut each);
         contents.version.clone()
     }
 
@@ -277,6 +267,21 @@ impl StoreReader {
 }
 
 impl StoreContents {
+    /// Calls `each` for every object.
+    pub(super) fn visit(&self, each: &mut impl FnMut(ObjectIdentity<'_>)) {
+        for number in self.slab.numbers_from(0) {
+            let row = self.object(number).zip(self.identity(number));
+            // Each number belongs to an existing row, because the lock is held. So this branch
+            // never runs.
+            let Some((ObjectKeyRef { namespace, name }, RowIdentity { uid, version })) = row else {
+                continue;
+            };
+            // The writer creates each name from a `str`, so the stored bytes are valid UTF-8.
+            let name = str::from_utf8(name).unwrap_or_default();
+            each(ObjectIdentity { namespace, name, uid, version });
+        }
+    }
+
     pub(super) fn object(&self, number: u32) -> Option<ObjectKeyRef<'_>> {
         let row = self.slab.get(number)?;
         let namespace = self.namespaces.name(row.namespace);

@@ -86,7 +86,7 @@ impl Drop for StatusGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::informer::{ListMethod, Verb};
+    use crate::informer::{FirstSyncMethod, Verb};
     use kubewarm_api::model::{FaultReason, RequestFault};
     use std::time::Duration;
     use tokio::time::Instant;
@@ -100,7 +100,7 @@ mod tests {
             status.record_fault(Verb::List, &RequestFault::new(reason, "no"), 1, Duration::ZERO);
         };
         let list = |status: &mut InformerStatus, refusals| {
-            status.record_list(&7.into(), ListMethod::List, Instant::now(), refusals);
+            status.record_list(&7.into(), FirstSyncMethod::List, Instant::now(), refusals);
         };
         let steps: [(StatusChange<'_>, bool); 8] = [
             (&|status| fail(status, FaultReason::Unreachable), false),

@@ -86,6 +86,30 @@ pub enum ListMethod {
     PagedList,
 }
 
+/// How an informer got its first complete list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::AsRefStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum FirstSyncMethod {
+    /// [`ListMethod::List`].
+    List,
+    /// [`ListMethod::WatchList`].
+    WatchList,
+    /// [`ListMethod::PagedList`].
+    PagedList,
+    /// A copy of another replica's store, which needs no list of the API server.
+    Peer,
+}
+
+impl From<ListMethod> for FirstSyncMethod {
+    fn from(method: ListMethod) -> Self {
+        match method {
+            ListMethod::List => Self::List,
+            ListMethod::WatchList => Self::WatchList,
+            ListMethod::PagedList => Self::PagedList,
+        }
+    }
+}
+
 /// A completed first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstSync {
@@ -99,7 +123,7 @@ pub struct FirstSync {
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub took: Duration,
     /// The method of the list that completed.
-    pub strategy: ListMethod,
+    pub strategy: FirstSyncMethod,
 }
 
 /// Why an informer relists.

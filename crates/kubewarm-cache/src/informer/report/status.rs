@@ -7,7 +7,7 @@ use super::{
     pending_proofs::PendingProofs,
 };
 use crate::informer::{
-    FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, RelistReason,
+    FirstSync, FirstSyncMethod, InformerFault, InformerPhase, InformerReport, RelistReason,
     UndecodableObject, Verb, task::task_state::TaskState,
 };
 use jiff::Timestamp;
@@ -42,6 +42,9 @@ pub(crate) struct InformerStatus {
     /// The undecodable objects in the report when the last attempt to list began. When the list
     /// completes, they leave the report, because the list shows the current state of each object.
     earlier_undecodable: Arc<[UndecodableObject]>,
+    /// Whether the store is a copy of another replica's store that kubewarm has not compared with
+    /// the API server yet.
+    is_unchecked_copy: bool,
     pending: PendingProofs,
     lists: LatencyWindow,
     events: LatencyWindow,
@@ -59,6 +62,7 @@ impl InformerStatus {
             list: VerbResults::default(),
             watch: VerbResults::default(),
             earlier_undecodable: Arc::default(),
+            is_unchecked_copy: false,
             pending: PendingProofs::default(),
             lists: LatencyWindow::default(),
             events: LatencyWindow::default(),
@@ -185,7 +189,7 @@ impl InformerStatus {
     pub(crate) fn record_list(
         &mut self,
         version: &ResourceVersion,
-        strategy: ListMethod,
+        strategy: FirstSyncMethod,
         requested_at: Instant,
         listed_in: u64,
     ) -> Option<FirstSync> {
@@ -195,6 +199,7 @@ impl InformerStatus {
             status.report.synced_at = Some(synced);
         });
         self.listed_in = listed_in;
+        self.is_unchecked_copy = strategy == FirstSyncMethod::Peer;
         self.forget_earlier_undecodable();
         self.confirm(requested_at);
         let (cold_at, started) = self.warmup_started;
@@ -209,6 +214,21 @@ impl InformerStatus {
             strategy,
         });
         report.warmed.filter(|_| is_first)
+    }
+
+    /// Whether the informer reads its kind in JSON because an object could not be read in protobuf.
+    pub(crate) fn must_read_json(&self) -> bool {
+        self.report.json_fallback.is_some()
+    }
+
+    /// Whether the store is a copy that no consistency check has compared with the API server.
+    pub(crate) fn is_unchecked_copy(&self) -> bool {
+        self.is_unchecked_copy
+    }
+
+    /// Records that a consistency check found the store equal to the API server's objects.
+    pub(crate) fn record_equal(&mut self) {
+        self.is_unchecked_copy = false;
     }
 
     pub(crate) fn require_relist(&mut self, why: RelistReason) {
@@ -406,7 +426,7 @@ mod tests {
         assert_eq!(after(&mut status, TaskState::Backoff), InformerPhase::Failing);
         assert_eq!(after(&mut status, TaskState::Listing), InformerPhase::Listing, "not synced");
         let version = ResourceVersion::from(5);
-        assert!(status.record_list(&version, ListMethod::List, Instant::now(), 0).is_some());
+        assert!(status.record_list(&version, FirstSyncMethod::List, Instant::now(), 0).is_some());
         assert_eq!(phase(&status), InformerPhase::Reconnecting);
         assert_eq!(after(&mut status, TaskState::Watching), InformerPhase::Watching);
         tokio::time::advance(BOUND).await;
@@ -422,7 +442,7 @@ mod tests {
             InformerPhase::Relisting,
             "synced after a failure"
         );
-        assert!(status.record_list(&version, ListMethod::List, Instant::now(), 0).is_none());
+        assert!(status.record_list(&version, FirstSyncMethod::List, Instant::now(), 0).is_none());
         assert_eq!(phase(&status), InformerPhase::Reconnecting);
         after(&mut status, TaskState::Backoff);
         status.reset();
@@ -442,7 +462,7 @@ mod tests {
         tokio::time::advance(READ_RECENTLY.saturating_sub(second)).await;
         assert_eq!(bound(&status), BOUND.as_secs());
         assert!(status.enter(TaskState::Listing));
-        status.record_list(&ResourceVersion::from(5), ListMethod::List, Instant::now(), 0);
+        status.record_list(&ResourceVersion::from(5), FirstSyncMethod::List, Instant::now(), 0);
         assert_eq!(after(&mut status, TaskState::Watching), InformerPhase::Watching);
         tokio::time::advance(BOUND).await;
         assert_eq!(bound(&status), long, "the last read was 10 minutes ago");

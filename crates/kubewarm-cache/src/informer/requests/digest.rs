@@ -8,7 +8,7 @@ use kubewarm_wire::upstream::{
     ListMetadata, MAX_OBJECT, ObjectMetadata, PartialMetadata, SplitItem,
 };
 use std::{
-    hash::{BuildHasher as _, RandomState},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -16,20 +16,38 @@ use tokio::time::Instant;
 /// The digest of a set of objects: the number of objects and the sum of their hashes. The order of
 /// the objects has no effect.
 ///
-/// Two digests can be compared only if both have the same hash keys. Each comparison uses new
-/// random keys. Different sets match with a probability of 2^-64; equal sets always match.
+/// Two digests can be compared only if both have the same hash keys. Each comparison with a list
+/// uses new random keys. Different sets match with a probability of 2^-64; equal sets always match.
 #[derive(Clone, Debug)]
-pub(crate) struct ObjectSetDigest {
-    keys: RandomState,
+pub(crate) struct ObjectSetDigest<K = RandomState> {
+    keys: K,
     objects: u64,
     sum: u64,
 }
+
+/// Hash keys that are equal in all replicas of one build. Nobody gains from equal hashes here: the
+/// digest protects a copied store from faults, and the replica that sends it is trusted.
+pub(crate) type FixedKeys = BuildHasherDefault<DefaultHasher>;
 
 impl ObjectSetDigest {
     pub(crate) fn new() -> Self {
         Self { keys: RandomState::new(), objects: 0, sum: 0 }
     }
+}
 
+impl ObjectSetDigest<FixedKeys> {
+    /// An empty digest that another replica can compare with its own.
+    pub(crate) fn with_fixed_keys() -> Self {
+        Self { keys: FixedKeys::default(), objects: 0, sum: 0 }
+    }
+
+    /// The number of objects, and the sum of their hashes.
+    pub(crate) const fn parts(&self) -> (u64, u64) {
+        (self.objects, self.sum)
+    }
+}
+
+impl<K: BuildHasher + Clone> ObjectSetDigest<K> {
     /// Creates an empty digest with the hash keys of `self`, so that the two digests can be
     /// compared.
     pub(crate) fn empty(&self) -> Self {
@@ -52,7 +70,7 @@ impl ObjectSetDigest {
         (self.objects, self.sum) == (other.objects, other.sum)
     }
 
-    fn add(&mut self, identity: &ObjectIdentity<'_>) {
+    pub(crate) fn add(&mut self, identity: &ObjectIdentity<'_>) {
         self.objects += 1;
         self.sum = self.sum.wrapping_add(self.keys.hash_one(identity));
     }

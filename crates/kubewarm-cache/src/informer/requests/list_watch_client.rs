@@ -111,7 +111,7 @@ impl ListWatchClient {
         within: Duration,
     ) -> Result<WatchProbeResult, RequestFault> {
         let until = Instant::now() + lasting * 2;
-        let UpstreamBody { mut chunks, media_type } =
+        let UpstreamBody { mut chunks, media_type, .. } =
             self.open(within, |endpoint| endpoint.watch(from, lasting)).await?;
         let mut events = EventSplitter::new(media_type);
         while let Ok(Some(chunk)) = timeout_at(until, chunks.next()).await {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
-use http::{HeaderValue, Request, Response, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, Response, header::CONTENT_TYPE, response::Parts};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 use kube::client::Body;
@@ -22,6 +22,7 @@ pub(crate) type BodyChunks = BoxStream<'static, Result<Bytes, RequestFault>>;
 pub(crate) struct UpstreamBody {
     pub(crate) chunks: BodyChunks,
     pub(crate) media_type: MediaType,
+    pub(crate) headers: HeaderMap,
 }
 
 /// Sends `request` and waits for the headers of a successful response.
@@ -53,9 +54,10 @@ pub(crate) async fn open(
     let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let is_protobuf = content_type.is_some_and(|value| value.starts_with(PROTOBUF.as_bytes()));
     let media_type = if is_protobuf { MediaType::Protobuf } else { MediaType::Json };
-    let chunks = response.into_body().into_data_stream();
+    let (Parts { headers, .. }, body) = response.into_parts();
+    let chunks = body.into_data_stream();
     let chunks = chunks.map(|chunk| chunk.map_err(|error| fault::of_transport(&error))).boxed();
-    Ok(UpstreamBody { chunks, media_type })
+    Ok(UpstreamBody { chunks, media_type, headers })
 }
 
 /// Reads a list to its end and passes each item to `each`, with the result of
@@ -79,7 +81,7 @@ pub(crate) async fn read_items(
     body: UpstreamBody,
     mut each: impl FnMut(Option<ObjectEncoding>, SplitItem<'_>) -> Result<(), RequestFault>,
 ) -> Result<ListSplitter, RequestFault> {
-    let UpstreamBody { mut chunks, media_type } = body;
+    let UpstreamBody { mut chunks, media_type, .. } = body;
     let mut splitter = ListSplitter::new(media_type);
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk?;

@@ -35,6 +35,10 @@ pub enum ConsistencyResult {
 /// no client waits for a consistency check.
 const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// Time to the consistency check of a store that was copied from another replica, before its random
+/// factor: at most 10 minutes. The profile's own period can be longer, or it can have none.
+const COPY_CHECK: Duration = Duration::from_mins(8);
+
 /// When consistency checks are due.
 pub(crate) struct ConsistencySchedule {
     /// Start of the last check. Before the first check, this is the start of the task's run.
@@ -52,9 +56,11 @@ impl ConsistencySchedule {
 
 impl WatchRun<'_> {
     /// Waits until the next consistency check is due. If the profile disables consistency checks,
-    /// the future never completes. Cancel safe.
+    /// the future never completes, except for a copied store. Cancel safe.
     pub(crate) fn consistency_check_due(&self) -> impl Future<Output = ()> + use<> {
-        let period = self.session.informer.settings(|settings| settings.consistency_check_period);
+        let declared = self.session.informer.settings(|settings| settings.consistency_check_period);
+        let copied = self.session.informer.status().is_unchecked_copy().then_some(COPY_CHECK);
+        let period = [declared, copied].into_iter().flatten().min();
         let due = period.and_then(|period| {
             self.checks.checked_at.checked_add(period.mul_f64(self.checks.jitter))
         });
@@ -123,6 +129,9 @@ impl WatchRun<'_> {
         result: ConsistencyResult,
     ) -> Option<WatchStreamEnd> {
         self.session.metrics.count_consistency_check(result);
+        if result == ConsistencyResult::Equal {
+            self.session.informer.status().record_equal();
+        }
         if result != ConsistencyResult::Different {
             return None;
         }

@@ -5,7 +5,7 @@ use super::{
     watch_stream::WatchStream,
 };
 use crate::informer::{
-    DecodeStage, ListMethod, RelistReason, RelistReport, Verb,
+    DecodeStage, FirstSyncMethod, ListMethod, RelistReason, RelistReport, Verb,
     requests::{request::UpstreamBody, request_builder::ListPaging},
     shared_informer::SharedInformer,
 };
@@ -23,9 +23,25 @@ use tokio::time::{Instant, timeout_at};
 /// can also contain objects that the API server has deleted since the previous list.
 pub(crate) struct AppliedList {
     pub(crate) version: ResourceVersion,
-    /// The open watch of a streaming list, which continues with changes. `None` if the list was not
-    /// a streaming list.
-    pub(crate) stream: Option<WatchStream>,
+    pub(crate) end: ListEnd,
+}
+
+/// What follows a complete list.
+pub(crate) enum ListEnd {
+    /// The informer opens a watch.
+    Watch,
+    /// The open watch of a streaming list continues with changes.
+    Follow(Box<WatchStream>),
+    /// The store is a copy of another replica's store, and needs no [`Delta::ListDone`]. The
+    /// informer opens a watch.
+    Copied,
+}
+
+/// Where the objects of a list come from. The metrics of requests count only the API server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListSource {
+    ApiServer,
+    Peer,
 }
 
 #[derive(Debug)]
@@ -51,6 +67,7 @@ pub(crate) struct ListRun<'a> {
     /// Number of bytes that the list received since kubewarm last compared memory and objects with
     /// the profiles' limits.
     pub(super) unchecked_bytes: usize,
+    pub(super) source: ListSource,
 }
 
 /// State that all lists of one run of the informer's task share.
@@ -95,7 +112,7 @@ impl ListHistory {
 
 impl<'a> ListRun<'a> {
     pub(crate) fn new(session: &'a mut InformerSession, history: &'a mut ListHistory) -> Self {
-        Self { session, history, unchecked_bytes: 0 }
+        Self { session, history, unchecked_bytes: 0, source: ListSource::ApiServer }
     }
 
     /// Waits for a list slot, lists, and returns what the informer does next. `why` is the reason
@@ -118,6 +135,7 @@ impl<'a> ListRun<'a> {
         let mut order = shared.list_methods.order(version.as_ref(), key, settings.lists.strategy);
         self.session.choose_media_type(version.as_ref()).await;
         let slot = shared.lists.acquire(&settings.list_slot_owner).await;
+        let began_at = Instant::now();
         self.session.informer.enter(TaskState::Listing);
         let replace_policy = match why {
             Some(
@@ -131,12 +149,16 @@ impl<'a> ListRun<'a> {
             order.retain(|&method| method == ListMethod::PagedList);
         }
         let mut methods = order.into_iter().peekable();
+        let mut copied = self.copy_store(why).await;
         let (strategy, listed, requested_at) = loop {
+            if let Some((copied, confirmed_at)) = copied.take() {
+                break (FirstSyncMethod::Peer, copied, confirmed_at);
+            }
             let method = methods.peek().copied().unwrap_or(ListMethod::PagedList);
             let requested_at = Instant::now();
             let listed = self.list_with(method, replace_policy).await;
             match listed {
-                Ok(listed) => break (method, listed, requested_at),
+                Ok(listed) => break (method.into(), listed, requested_at),
                 Err(ListError::NeedsJson(object)) if self.session.list_watch.can_use_protobuf() => {
                     self.session.fall_back_to_json(&object);
                 }
@@ -167,16 +189,27 @@ impl<'a> ListRun<'a> {
         drop(slot);
         self.history.broken_lists = 0;
 
-        let AppliedList { version, stream } = listed;
-        let swept = self.session.informer.apply(Delta::ListDone(version.clone()));
-        let removed = if let DeltaOutcome::Swept { removed } = swept { removed } else { 0 };
+        let AppliedList { version, end } = listed;
+        let removed = match end {
+            ListEnd::Copied => 0,
+            ListEnd::Watch | ListEnd::Follow(_) => {
+                let swept = self.session.informer.apply(Delta::ListDone(version.clone()));
+                if let DeltaOutcome::Swept { removed } = swept { removed } else { 0 }
+            }
+        };
+        // A copy contains every change before `requested_at`, which can be minutes ago. A namespace
+        // that was absent at that time can exist now.
+        let since = requested_at.max(began_at);
         if self.session.informer.reader.objects() == 0
-            && let Some(fault) = self.session.absent_namespace(requested_at).await
+            && let Some(fault) = self.session.absent_namespace(since).await
         {
             return Err(failed(fault));
         }
         self.finish_list(why, removed, strategy, &version, requested_at);
-        Ok(stream.map_or(TaskAction::Watch, |stream| TaskAction::Follow(Box::new(stream))))
+        Ok(match end {
+            ListEnd::Follow(stream) => TaskAction::Follow(stream),
+            ListEnd::Watch | ListEnd::Copied => TaskAction::Watch,
+        })
     }
 
     /// Removes all objects from the store.
@@ -188,7 +221,7 @@ impl<'a> ListRun<'a> {
         &mut self,
         why: Option<RelistReason>,
         removed: u64,
-        strategy: ListMethod,
+        strategy: FirstSyncMethod,
         version: &ResourceVersion,
         requested_at: Instant,
     ) {
@@ -220,6 +253,15 @@ impl<'a> ListRun<'a> {
         method: ListMethod,
         replace_policy: ReplacePolicy,
     ) -> Result<AppliedList, ListError> {
+        match method {
+            ListMethod::List => self.begin(replace_policy).list_whole().await,
+            ListMethod::WatchList => self.begin(replace_policy).list_streaming().await,
+            ListMethod::PagedList => self.begin(replace_policy).list_pages(replace_policy).await,
+        }
+    }
+
+    /// Begins a list. Objects of the list are stored from now on.
+    pub(super) fn begin(&mut self, replace_policy: ReplacePolicy) -> &mut Self {
         self.session.rejected = 0;
         self.session.informer.status().begin_list();
         self.session.informer.apply(Delta::ListStarted(replace_policy));
@@ -229,16 +271,12 @@ impl<'a> ListRun<'a> {
         if self.session.informer.status().has_undecodable() {
             self.session.informer.apply(Delta::Unreadable);
         }
-        match method {
-            ListMethod::List => self.list_whole().await,
-            ListMethod::WatchList => self.list_streaming().await,
-            ListMethod::PagedList => self.list_pages(replace_policy).await,
-        }
+        self
     }
 
     async fn list_whole(&mut self) -> Result<AppliedList, ListError> {
         let meta = self.page(ListPaging::Whole).await?;
-        Ok(AppliedList { version: meta.version()?, stream: None })
+        Ok(AppliedList { version: meta.version()?, end: ListEnd::Watch })
     }
 
     /// Lists in pages. If the continue token expires, lists the whole resource instead, as
@@ -275,7 +313,7 @@ impl<'a> ListRun<'a> {
                 return Err(RequestFault::new(FaultReason::Malformed, message).into());
             }
         }
-        Ok(AppliedList { version: meta.version()?, stream: None })
+        Ok(AppliedList { version: meta.version()?, end: ListEnd::Watch })
     }
 
     /// Requests a whole list or one page of a list, stores its objects as they arrive, and records
@@ -302,7 +340,7 @@ impl<'a> ListRun<'a> {
         let timing = self.session.shared.timing.clone();
         let sent = Instant::now();
         let within = timing.list_headers;
-        let UpstreamBody { mut chunks, media_type } =
+        let UpstreamBody { mut chunks, media_type, .. } =
             self.session.list_watch.open(within, |endpoint| endpoint.list(part)).await?;
         self.session.informer.record_success(Verb::List, sent);
         let mut items = ListSplitter::new(media_type);

@@ -5,6 +5,7 @@ pub(super) mod budget_wait;
 pub(super) mod consistency_check;
 pub(super) mod event_delivery;
 pub(super) mod list;
+pub(super) mod peer_list;
 pub(super) mod proof_list;
 pub(super) mod proof_schedule;
 pub(super) mod protobuf_support;
@@ -33,10 +34,11 @@ use crate::informer::{
 };
 use kubewarm_api::model::{FaultReason, Identity, RequestFault, Resource};
 use kubewarm_client::{
-    ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, ServerReachability,
+    ExpiringCache, KeyedSemaphore, NamespaceBuckets, NamespaceExistence, PeerReplicas,
+    ServerReachability,
 };
 use kubewarm_wire::upstream::ListMetadata;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::{sync::watch::Receiver, time::Instant};
 
 /// State that the tasks of all informers share.
@@ -72,6 +74,9 @@ pub(crate) struct TaskContext {
     /// When the API server last answered any client. After an outage, informers retry before their
     /// backoff ends.
     pub(crate) reachability: ServerReachability,
+    /// The replicas from which informers copy their stores instead of listing. Empty if replicas do
+    /// not trust each other.
+    pub(crate) peers: OnceLock<PeerReplicas>,
 }
 
 /// One run of an informer's list-and-watch. `supervise` creates one `InformerTask` for each run.

@@ -166,7 +166,7 @@ impl InformerSession {
     /// API server has another version now. The informer then relists, to compare the encodings
     /// again.
     pub(crate) async fn can_leave_fallback(&self) -> bool {
-        if self.informer.status().report.json_fallback.is_none() {
+        if !self.informer.status().must_read_json() {
             return false;
         }
         let version = self.shared.list_methods.server_version().await;

@@ -77,7 +77,7 @@ impl StoreContents {
 impl<'a> EarlierObjects<'a> {
     /// Adds the changes of objects in the queried namespace whose keys come after the key `after`.
     /// Each call must pass newer changes than the previous call.
-    fn add(
+    pub(in crate::store) fn add(
         &mut self,
         changes: impl IntoIterator<Item = &'a Arc<StoreChange>>,
         query: &ObjectQuery,

@@ -1,7 +1,9 @@
 //! Metrics of the informers of one resource, such as their requests, their watch events and the
 //! reads by clients.
 
-use crate::informer::{ConsistencyResult, DecodeStage, ListMethod, RelistReason, UpstreamWatchEnd};
+use crate::informer::{
+    ConsistencyResult, DecodeStage, FirstSyncMethod, RelistReason, UpstreamWatchEnd,
+};
 use kubewarm_api::model::{MetricOutcome, Verb};
 use kubewarm_wire::upstream::UpstreamEventType;
 use prometheus::{
@@ -267,7 +269,7 @@ impl ResourceMetrics {
     }
 
     /// Records the duration of a warm-up, which ended with a complete first list by `method`.
-    pub fn observe_warmup(&self, method: ListMethod, took: Duration) {
+    pub fn observe_warmup(&self, method: FirstSyncMethod, took: Duration) {
         self.warmup_duration.with_label_values(&[method]).observe(took.as_secs_f64());
     }
 
