@@ -12,17 +12,17 @@
 mod applier_registry;
 pub mod callers;
 pub mod certificate;
-mod forwarded_reads;
 mod listen;
 pub mod metrics;
 pub mod reads;
 pub mod review;
 pub mod server;
+mod user_reads;
 mod watcher_registry;
 
 pub use self::{
     applier_registry::ApplierRegistry,
-    forwarded_reads::ForwardedReads,
     listen::{ServeError, bind_all_families},
+    user_reads::UserReads,
     watcher_registry::WatcherRegistry,
 };

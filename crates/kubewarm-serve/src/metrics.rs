@@ -38,6 +38,8 @@ pub enum HandlerLabel {
     Discovery,
     /// A request that kubewarm forwards to the API server.
     Forward,
+    /// A request of another replica for one of this replica's stores.
+    Peer,
     /// A request that kubewarm rejected before it determined the kind of the request.
     Other,
 }

@@ -7,12 +7,15 @@ use super::{
     forwarded_tokens::{ForwardedTokens, ReviewedTokens},
     identity::ClientCertChain,
     limit_key::{LimitKey, LimitKeys},
+    outage_grace::OutageGrace,
     review_queue::ReviewQueue,
     token_expiry::time_to_expiry,
 };
 use jiff::Timestamp;
 use kubewarm_api::model::DecisionSource;
-use kubewarm_client::{AuthenticationResult, BearerCredentials, CallerInfo, ExpiringCache};
+use kubewarm_client::{
+    AuthenticationResult, BearerCredentials, CacheEntry, CallerInfo, ExpiringCache,
+};
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
@@ -31,6 +34,7 @@ pub(super) struct Authenticator {
     users: ReviewedTokens,
     queue: ReviewQueue,
     failed: Arc<FailedTokenLimiter>,
+    pub(super) grace: OutageGrace,
 }
 
 /// A caller with credentials that kubewarm or the API server accepted. [`CallerGate::admit`]
@@ -79,7 +83,8 @@ impl Authenticator {
     ) -> Self {
         // One connection usually carries one token, so one result for each connection is enough.
         let users = ExpiringCache::new(connections as u64, TTL);
-        Self { reviews, key, limit_keys, runtime, users, queue, failed: Arc::default() }
+        let (failed, grace) = (Arc::default(), OutageGrace::default());
+        Self { reviews, key, limit_keys, runtime, users, queue, failed, grace }
     }
 
     /// Creates the part that identifies the senders of forwarded writes. Both parts share the
@@ -152,6 +157,22 @@ impl Authenticator {
         }
     }
 
+    /// Whether a token stays valid without a new TokenReview, because the API server is away. A
+    /// rejected token stays rejected: its next TokenReview fails during the outage.
+    fn is_kept(
+        &self,
+        last: &CacheEntry<AuthenticationResult>,
+        credentials: &BearerCredentials,
+    ) -> bool {
+        let has_expired = || {
+            let left = time_to_expiry(&credentials.token, Timestamp::now());
+            left.is_some_and(|left| left.is_zero())
+        };
+        matches!(last.value, AuthenticationResult::Known(_))
+            && self.grace.keeps(last.requested_at, MAX_AUTHENTICATION_AGE)
+            && !has_expired()
+    }
+
     /// Returns the result of a TokenReview, from the API server or from the cache. Also returns the
     /// time at which kubewarm sent the TokenReview.
     async fn review_token(
@@ -165,11 +186,14 @@ impl Authenticator {
         if let Some(cached) = self.users.get(&key) {
             return Ok((cached.value, cached.requested_at));
         }
+        let last = self.users.get_stale(&key);
+        if let Some(kept) = last.as_ref().filter(|last| self.is_kept(last, credentials)) {
+            return Ok((kept.value.clone(), kept.requested_at));
+        }
         *by = DecisionSource::ApiServer;
         // Several clients can share an address, and the limit on invalid tokens applies per
         // address. So the limit does not apply to a token that the API server accepted before:
         // other clients must not block its owner.
-        let last = self.users.get_stale(&key);
         let was_accepted = known.is_some()
             || last.is_some_and(|entry| matches!(entry.value, AuthenticationResult::Known(_)));
         let mut attempt =

@@ -5,6 +5,7 @@ use super::{
     authenticator::{AuthenticatedCaller, TTL},
     caller_digest::{CallerDigest, DigestKey},
     limit_key::LimitKey,
+    outage_grace::OutageGrace,
     rbac::{GrantVerification, RulesGrant, RulesVerdict, request_kind},
     review_queue::ReviewQueue,
 };
@@ -13,8 +14,8 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
 };
 use kubewarm_api::model::DecisionSource;
-use kubewarm_client::{AuthorizationResult, BearerCredentials, ExpiringCache};
-use std::sync::Arc;
+use kubewarm_client::{AuthorizationResult, BearerCredentials, CacheEntry, ExpiringCache};
+use std::{sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
 /// The maximum number of cached access reviews for each permitted connection, about 300 bytes each.
@@ -22,6 +23,10 @@ use tokio::{runtime::Handle, time::Instant};
 /// 1,024 connections, the cache has 8,192 entries, as the API server's own cache for webhook
 /// authorizers.
 const CACHED_PER_CONNECTION: usize = 8;
+
+/// How old a positive access review can be at the beginning of an outage, so that it still counts
+/// as positive then. A revocation takes effect on open watches within the same time.
+const MAX_KEPT_AGE: Duration = Duration::from_secs(30);
 
 /// How kubewarm authorizes requests.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +50,7 @@ pub(super) struct Authorizer {
     runtime: Handle,
     verdicts: ExpiringCache<CallerDigest, AuthorizationResult, CallerRejection>,
     pub(super) mode: AuthorizationMode,
+    pub(super) grace: OutageGrace,
 }
 
 /// Sends access reviews within the limits on concurrent and waiting reviews.
@@ -86,14 +92,15 @@ impl Authorizer {
         let capacity = connections.saturating_mul(CACHED_PER_CONNECTION);
         let verdicts = ExpiringCache::new(capacity as u64, TTL);
         let (reviewer, mode) = (AccessReviewer { reviews, queue }, AuthorizationMode::default());
-        Self { reviewer, key, runtime, verdicts, mode }
+        Self { reviewer, key, runtime, verdicts, mode, grace: OutageGrace::default() }
     }
 
     /// Authorizes `access` for `caller`. Sets `by`, the source of the decision for the metrics, to
     /// `ApiServer` if the cache has no decision.
     ///
     /// kubewarm sent the access review at the returned time. If RBAC rules permit the access, the
-    /// rules contain every change before this time.
+    /// rules contain every change before this time. If a decision is kept because the API server is
+    /// away, the time is now.
     ///
     /// # Errors
     ///
@@ -118,7 +125,7 @@ impl Authorizer {
             }
             AuthorizationMode::Rbac(rbac) => {
                 let key = self.key.of_access(None, &request_kind(&exact))?;
-                match rbac.decide(caller, access) {
+                match rbac.decide(caller, access, &self.grace) {
                     RulesVerdict::Allow(grant) if !rbac.is_disputed(&key) => {
                         return self.confirm_grant(rbac, (key, grant), caller, access, by).await;
                     }
@@ -206,7 +213,7 @@ impl Authorizer {
         match &self.mode {
             AuthorizationMode::Reviews | AuthorizationMode::SharedReviews => false,
             AuthorizationMode::Rbac(rbac) => {
-                matches!(rbac.decide(caller, access), RulesVerdict::Allow(_))
+                matches!(rbac.decide(caller, access, &self.grace), RulesVerdict::Allow(_))
             }
         }
     }
@@ -239,8 +246,16 @@ impl Authorizer {
         let has_callers_token = self.reviewer.reviews.sends_callers_token();
         let presented = caller.credentials.as_ref().filter(|_| has_callers_token);
         let key = self.key.of_access(presented.map(AsRef::as_ref), &spec)?;
-        let known = self.verdicts.get(&key);
         let is_new = |at: Instant| since.is_none_or(|since| at > since);
+        let is_kept = |last: &CacheEntry<AuthorizationResult>| {
+            last.value == AuthorizationResult::Allowed
+                && is_new(last.requested_at)
+                && self.grace.keeps(last.requested_at, MAX_KEPT_AGE)
+        };
+        let known = self.verdicts.get(&key);
+        if known.is_none() && self.verdicts.get_stale(&key).is_some_and(|last| is_kept(&last)) {
+            return Ok(Instant::now());
+        }
         let entry = if let Some(known) = known.filter(|known| is_new(known.requested_at)) {
             known
         } else {

@@ -248,6 +248,32 @@ impl ListenerLimits {
     }
 }
 
+impl ListenerLimits {
+    /// The limits on other replicas, which copy stores. Clients have their own limits, so that
+    /// clients and starting replicas do not delay each other. A peer that waits longer than 4 s
+    /// lists instead: it stops waiting after 5 s.
+    pub fn for_peers() -> Self {
+        Self {
+            reads: "stores",
+            token_reviews: 4,
+            access_reviews: 1,
+            max_wait: Duration::from_secs(4),
+            forwarded: 0,
+            large_responses: 1,
+            readers: ReaderLimits {
+                requests: whole(16),
+                watches: whole(1),
+                connections: whole(64),
+                address_connections: whole(16),
+                user_quota: 100,
+                unwritten_bytes: 4 << 20,
+                ..ReaderLimits::default()
+            },
+            agents: Arc::default(),
+        }
+    }
+}
+
 impl ReaderLimits {
     /// The part of the limit `all` that one user can use; at least one.
     pub(super) fn user_limit(&self, all: usize) -> usize {

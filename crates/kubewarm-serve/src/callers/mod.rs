@@ -25,6 +25,7 @@ mod identity;
 mod limit_key;
 mod limits;
 mod network;
+mod outage_grace;
 pub(crate) mod rbac;
 mod retry_pace;
 mod review_client;
@@ -61,6 +62,7 @@ use self::{
     forwarded_tokens::ForwardedTokens,
     limit_key::LimitKeys,
     limits::{MAX_REVIEW_WAIT, quarter},
+    outage_grace::OutageGrace,
     retry_pace::RetryPace,
     review_queue::ReviewQueue,
     waiting_line::WaitingLine,
@@ -276,6 +278,15 @@ impl CallerGate {
         self
     }
 
+    /// Keeps positive decisions for at most `period` after the API server's last answer. Call
+    /// [`Self::with_reachability`] first, because otherwise the API server never answers.
+    pub fn with_outage_grace(mut self, period: Duration) -> Self {
+        let grace = OutageGrace::new(period, self.reachability.clone());
+        self.authenticator.grace = grace.clone();
+        self.authorizer.grace = grace;
+        self
+    }
+
     /// Returns when the API server has answered a request that any of kubewarm's clients sent after
     /// `since`.
     pub(crate) fn answered_since(&self, since: Instant) -> BoxFuture<'static, ()> {
@@ -339,6 +350,29 @@ impl CallerGate {
         let permit = self.requests.acquire(caller.limit_key).await?;
         let authorized_at = self.authorizer.authorize(&caller, access, by).await?;
         Ok(AdmittedRequest { caller, permit, watch, authorized_at })
+    }
+
+    /// Authenticates the caller's token, and waits for the request's turn as [`Self::admit`] does.
+    /// Authorizes nothing: the caller of this method must do that.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Self::admit`]. [`CallerRejection::Unauthorized`] if a client certificate
+    /// authenticates the caller.
+    pub async fn admit_token(
+        &self,
+        credentials: &CallerCredentials,
+        peer: IpAddr,
+    ) -> Result<(AuthenticatedCaller, KeyedPermit), CallerRejection> {
+        self.observe_decision(async |by| {
+            let caller = self.authenticator.authenticate(credentials, peer, None, by).await?;
+            if caller.credentials.is_none() {
+                return Err(CallerRejection::Unauthorized);
+            }
+            let permit = self.requests.acquire(caller.limit_key).await?;
+            Ok((caller, permit))
+        })
+        .await
     }
 
     /// Authenticates the caller of an open watch again. `known` is the result of the previous

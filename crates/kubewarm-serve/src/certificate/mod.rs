@@ -1,10 +1,22 @@
 //! The TLS serving certificate of a listener. kubewarm reads the certificate from files, and reads
-//! the files again when they change. Without files, kubewarm creates a self-signed certificate when
-//! it starts.
+//! the files again when they change. Or it issues the certificate itself
+//! ([`IssuedCertificates`]). Until then, and without either, kubewarm shows a self-signed
+//! certificate that it creates when it starts.
 
+mod certificate_names;
+mod certificate_pem;
+mod issued_certificates;
+mod published_authorities;
 pub(crate) mod reloading_files;
 
-pub use self::reloading_files::keep_refreshed;
+pub use self::{
+    certificate_names::{CertificateName, CertificateNames, cluster_domain},
+    issued_certificates::{
+        BUNDLE, CaRotation, CertificateLifetimes, IssuedCertificates, IssuedCertificatesError,
+    },
+    published_authorities::{PublishedAuthority, published_authorities},
+    reloading_files::keep_refreshed,
+};
 
 use self::reloading_files::{ReloadingFiles, read};
 use crate::ServeError;
@@ -78,6 +90,26 @@ impl ServingCertificate {
             made().map_err(ServeError::of("no certificate can be made for this process"))?;
         let pair = Arc::new(pair(vec![certificate], key.into())?);
         ReloadingFiles::new("the certificate", Vec::new(), move || Ok(Arc::clone(&pair))).map(Self)
+    }
+
+    /// Replaces the certificate, where no files are its source. Returns whether it has changed.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`] if the leaf's key does not belong to its certificate. The previous
+    /// certificate stays in use.
+    pub fn replace(&self, issued: &IssuedCertificates) -> Result<bool, ServeError> {
+        let (certificate, key) = issued.leaf();
+        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(ServeError::of(UNUSABLE))?;
+        if chain == self.0.contents().cert {
+            return Ok(false);
+        }
+        let key =
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(ServeError::of(UNUSABLE))?;
+        self.0.replace(Arc::new(pair(chain, key)?));
+        Ok(true)
     }
 
     /// SHA-256 of the current certificate, in the format of `openssl x509 -fingerprint -sha256`.

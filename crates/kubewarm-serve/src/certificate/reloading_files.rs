@@ -76,6 +76,11 @@ impl<T: ?Sized> ReloadingFiles<T> {
         Arc::clone(&self.contents.read())
     }
 
+    /// Replaces the contents, where no files are the source.
+    pub(crate) fn replace(&self, contents: Arc<T>) {
+        *self.contents.write() = contents;
+    }
+
     /// Reads the files if they have changed, or if the last attempt failed, because its cause can
     /// be temporary, such as too many open files. Returns the new parsed contents, or `None` if
     /// there are none. While the files are invalid, kubewarm keeps the previous contents, and logs

@@ -53,6 +53,7 @@ use kubewarm_cache::{
     informer::{ChangeNotifier, FreshnessChecker, InformerHandles, InformerMetrics},
     store::{StoreCatalog, StoredObject},
 };
+use kubewarm_client::PeerReplicas;
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch, WriteTarget};
 use std::{hash::Hash, slice, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -101,6 +102,8 @@ pub struct ReadDependencies {
     pub kinds: KindResolver,
     /// The operator namespace. Its profiles serve reads of every namespace.
     pub operator_namespace: Arc<str>,
+    /// The other replicas; `None` if replicas copy no stores.
+    pub peers: Option<PeerReplicas>,
 }
 
 /// Answers gets, lists and watches.

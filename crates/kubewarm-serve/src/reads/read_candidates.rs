@@ -15,6 +15,7 @@ use kubewarm_cache::{
     informer::{FreshnessCheckResult, KEPT_BY_BOOKMARKS, UndecodableObject},
     store::{ObjectQuery, StoreReader},
 };
+use kubewarm_client::PeerReplicas;
 use kubewarm_wire::{ObjectRequest, StatusError, VersionMatch};
 use std::{slice, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -186,7 +187,11 @@ impl ReadService {
             return Err(ReadAttemptError::Cold { wait, cause, is_forwardable });
         }
         let has_others = covering.has_several_informers();
-        let (consistency, max_staleness) = (covering.consistency(), covering.max_staleness());
+        let max_staleness = covering.max_staleness();
+        let mut consistency = covering.consistency();
+        if consistency == ReadConsistency::Bounded && self.is_newly_ready() {
+            consistency = ReadConsistency::Strict;
+        }
         Ok(ReadCandidates {
             request,
             kind,
@@ -200,6 +205,12 @@ impl ReadService {
             started_at,
             confirmed,
         })
+    }
+
+    /// Whether a client can have received newer objects from another replica a moment ago. Reads
+    /// with the default consistency then need a freshness check.
+    pub(super) fn is_newly_ready(&self) -> bool {
+        self.dependencies.peers.as_ref().is_some_and(PeerReplicas::is_newly_ready)
     }
 
     /// Returns the candidate informer whose store answers the request, and a reader of this store.

@@ -14,6 +14,7 @@ use kubewarm_cache::{
     informer::{FreshnessCheckResult, InformerHandles},
     store::StoreReader,
 };
+use kubewarm_client::NEWLY_READY;
 use kubewarm_wire::{ObjectRequest, StatusError};
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -181,7 +182,11 @@ impl ReadService {
                         if is_named {
                             self.dependencies.freshness_checker.request_proof(&informer, &payer);
                         }
-                        let until = waits_since + give_up.max_wait();
+                        let mut until = waits_since + give_up.max_wait();
+                        if request.watch.is_some() && self.is_newly_ready() {
+                            // The watch continues one of another replica, whose store was newer.
+                            until = until.max(waits_since + NEWLY_READY);
+                        }
                         if now >= until {
                             let failure = StatusError::too_large_version(&wait.version, &newest);
                             return Err(give_up.with(failure));

@@ -4,6 +4,7 @@
 use super::{
     body::{BrokenUpstream, IncomingRequest, OutgoingResponse, RequestError},
     forward::{ForwardedRequest, RequestForwarder},
+    peer_stores::PeerStores,
     rejection::{no_credentials, refused_by},
     response,
     route::{ParsedRequest, Route},
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::review;
 use crate::{
-    ApplierRegistry, ForwardedReads, WatcherRegistry,
+    ApplierRegistry, UserReads, WatcherRegistry,
     callers::{
         AdmittedRequest, AuthenticatedCaller, CallerCredentials, CallerGate, CallerRejection,
         RequestKind,
@@ -28,7 +29,7 @@ use kubewarm_api::model::{FieldSelector, LabelSelector, MetricOutcome, ProfileRe
 use kubewarm_client::{KeyedPermit, ServerVersionCache};
 use kubewarm_wire::{
     ApiDocument, DiscoveryForm, ObjectRequest, RequestInfo, RequestTarget, StatusError,
-    WatchOptions, render_discovery_document,
+    WatchOptions, is_peer_store_path, render_discovery_document,
 };
 use std::{hash::RandomState, sync::Arc};
 use tokio::{runtime::Handle, time::Instant};
@@ -47,13 +48,15 @@ pub struct ReadApi {
     /// Forwards requests that kubewarm cannot answer to the API server. With `None`, kubewarm
     /// rejects such requests.
     pub forward: Option<RequestForwarder>,
+    /// Serves stores to other replicas. `None` if replicas do not trust each other.
+    pub peers: Option<PeerStores>,
     /// Counts requests and watches.
     pub metrics: ReadMetrics,
     /// The key of the hashes that hide the names of informers and users from clients. Each process
     /// has its own key.
     pub tag_key: RandomState,
-    /// The list of forwarded reads, for `/debug/forwarded`.
-    pub forwarded_reads: ForwardedReads,
+    /// The reads of each user, for `/debug/forwarded`.
+    pub user_reads: UserReads,
     /// The list of open watches, for `/debug/watchers`.
     pub watchers: WatcherRegistry,
     /// The users who read objects without managedFields and can apply them.
@@ -130,6 +133,17 @@ impl ReadApi {
     /// Answers from stores, from the API server, or from stores and then from the API server if no
     /// store can answer.
     async fn answer(&self, request: IncomingRequest) -> HandledRequest {
+        // kubewarm never forwards this path: the API server does not serve it, and the token is not
+        // for the API server.
+        if is_peer_store_path(request.head.uri.path()) {
+            let answered = match &self.peers {
+                Some(peers) => peers.answer(&request).await,
+                None => Err(StatusError::no_such_path()),
+            };
+            let answered = answered.map(|response| (ResponseSource::Hit, response));
+            let answered = answered.map_err(RequestError::from);
+            return HandledRequest::without_resource(HandlerLabel::Peer, answered);
+        }
         let (forward, undeclared) = match Route::of(self.forward.as_ref(), &request) {
             Ok(Route::Cache(parsed)) => {
                 let handled = self.answer_from_cache(&request, parsed, false).await;
@@ -160,7 +174,7 @@ impl ReadApi {
         let mut sent = ForwardedRequest { undeclared, ..ForwardedRequest::default() };
         let answered = forward.send(request, &self.callers, &self.metrics, &mut sent).await;
         if answered.as_ref().is_ok_and(|response| response.status().is_success()) {
-            sent.record_success(&self.metrics, &self.forwarded_reads);
+            sent.record_success(&self.metrics, &self.user_reads);
         }
         let answered = answered.map(|response| (ResponseSource::Bypass, response));
         HandledRequest { handler: HandlerLabel::Forward, resource: sent.resource, answered }
@@ -183,9 +197,7 @@ impl ReadApi {
         };
         let handler = match &info.target {
             RequestTarget::Document(..) => HandlerLabel::Discovery,
-            RequestTarget::Objects(objects) if objects.name.is_some() => HandlerLabel::Get,
-            RequestTarget::Objects(objects) if objects.watch.is_some() => HandlerLabel::Watch,
-            RequestTarget::Objects(_) => HandlerLabel::List,
+            RequestTarget::Objects(objects) => handler_of(objects),
         };
         let resource = match &info.target {
             RequestTarget::Document(..) => None,
@@ -289,6 +301,7 @@ impl ReadApi {
         objects: &ObjectRequest,
         source: Option<&ReadSource>,
     ) {
+        self.user_reads.count_served(handler_of(objects), &caller.user.name, Timestamp::now());
         let Some(ReadSource { informer, .. }) = source else { return };
         self.appliers.note_read(&self.callers, caller, informer, objects.namespace.as_deref());
     }
@@ -355,6 +368,14 @@ impl ReadApi {
             StatusError::unavailable("the API server's version cannot be read; try again", 1)
         })?;
         Ok(response::json(&request.head, version.document()))
+    }
+}
+
+fn handler_of(objects: &ObjectRequest) -> HandlerLabel {
+    match (&objects.name, &objects.watch) {
+        (Some(_), _) => HandlerLabel::Get,
+        (None, Some(_)) => HandlerLabel::Watch,
+        (None, None) => HandlerLabel::List,
     }
 }
 

@@ -7,6 +7,7 @@ mod connection;
 mod forward;
 mod gzip;
 mod listen;
+mod peer_stores;
 mod rejection;
 mod response;
 mod route;
@@ -20,4 +21,5 @@ pub use self::{
     api::ReadApi,
     forward::{RequestForwarder, WriteObserver},
     listen::{ConnectionSlots, ReadListener, bind},
+    peer_stores::PeerStores,
 };

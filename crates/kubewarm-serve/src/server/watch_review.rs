@@ -440,6 +440,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_watch_goes_on_during_an_outage_for_the_grace_period() {
+        let (callers, say, count) = changing_counted(may);
+        let (reachability, grace) = (ServerReachability::default(), Duration::from_mins(20));
+        let callers = callers.with_reachability(reachability.clone()).with_outage_grace(grace);
+        let mut review = begun(&Arc::new(callers), None).await;
+        reachability.record_answer(Instant::now());
+        *say.lock() = unreachable;
+        reviews(&count);
+        let (silent, ended) = go_on(&mut review, HOUR).await;
+        let late = REVIEW_INTERVAL + REVIEW_SPREAD;
+        let is_after = |seen: Duration, age: Duration| seen + late >= age && seen <= age + late;
+        assert!(is_after(silent, grace + MAX_REVIEW_AGE), "{silent:?}");
+        assert!(is_after(ended, grace + MAX_UNCONFIRMED_AGE), "{ended:?}");
+        let (token_reviews, access_reviews) = reviews(&count);
+        assert!(token_reviews + access_reviews < 60, "{token_reviews} {access_reviews}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_silent_watch_continues_within_5_seconds_after_the_api_server_answers_a_client() {
         // Without an early review, the next one of a single watch could be due by chance.
         for _ in 0..10 {

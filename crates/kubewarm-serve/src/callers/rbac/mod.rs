@@ -31,6 +31,7 @@ use super::{
     authorizer::AccessReviewer,
     caller_digest::CallerDigest,
     limits::MAX_REVIEW_WAIT,
+    outage_grace::OutageGrace,
 };
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReviewSpec, SubjectAccessReviewSpec,
@@ -151,6 +152,7 @@ impl RbacAuthorizer {
         &self,
         caller: &AuthenticatedCaller,
         access: &SelfSubjectAccessReviewSpec,
+        grace: &OutageGrace,
     ) -> RulesVerdict {
         let is_harmless = |key: &String| key.starts_with(HARMLESS_EXTRA);
         if self.rules.fallback().is_some() || !caller.user.extra.keys().all(is_harmless) {
@@ -158,13 +160,21 @@ impl RbacAuthorizer {
         }
         // The proof comes before the decision, so that it is about the decision's rules or older
         // ones.
-        let Some(proven_at) = (self.proven_at)() else { return RulesVerdict::Undecided };
+        let Some(mut proven_at) = (self.proven_at)() else { return RulesVerdict::Undecided };
         let is_current = proven_at.elapsed() < MAX_RULES_AGE;
+        // The rules as they were when the API server went away. A denial by old rules is still no
+        // decision.
+        let is_kept = !is_current && grace.keeps(proven_at, MAX_RULES_AGE);
+        if is_kept {
+            proven_at = Instant::now();
+        }
         let RulesDecision { decision, changes, changed_at } =
             self.rules.decide(&caller.user, access);
         match (decision, is_current) {
-            (RbacDecision::Allow, true) => RulesVerdict::Allow(RulesGrant { proven_at, changes }),
-            (RbacDecision::Allow, false) => RulesVerdict::OutdatedAllow,
+            (RbacDecision::Allow, _) if is_current || is_kept => {
+                RulesVerdict::Allow(RulesGrant { proven_at, changes })
+            }
+            (RbacDecision::Allow, _) => RulesVerdict::OutdatedAllow,
             (RbacDecision::NoOpinion, true) => RulesVerdict::NoOpinion(changed_at),
             (RbacDecision::NoOpinion, false) => RulesVerdict::Undecided,
         }
@@ -286,7 +296,7 @@ impl DisagreementConfirmation {
         // A revocation whose event is late is no disagreement. So wait until the rules are proven
         // to contain every change before the first denial.
         loop {
-            match authorizer.decide(caller, access) {
+            match authorizer.decide(caller, access, &OutageGrace::default()) {
                 RulesVerdict::Allow(now) if now.changes != grant.changes => return,
                 RulesVerdict::Allow(now) if now.proven_at > denied_at => break,
                 RulesVerdict::Allow(_) => sleep(PROOF_PAUSE).await,

@@ -1,4 +1,5 @@
 mod forwarded;
+mod outage;
 mod quotas;
 mod shared_reviews;
 

@@ -18,7 +18,7 @@ use super::{
     unwritten_response::ResponsePermit,
 };
 use crate::{
-    ApplierRegistry, ForwardedReads,
+    ApplierRegistry, UserReads,
     callers::{CallerGate, ForwardAuthentication, UserPermits, proves_authentication},
     metrics::{HandlerLabel, ReadMetrics},
 };
@@ -85,12 +85,12 @@ impl ForwardedRequest {
     /// Records that the API server answered the request with success. This proves that the API
     /// server serves the request's resource, so clients cannot create metrics for invented
     /// resources.
-    pub(super) fn record_success(&self, metrics: &ReadMetrics, reads: &ForwardedReads) {
+    pub(super) fn record_success(&self, metrics: &ReadMetrics, reads: &UserReads) {
         if let Some(resource) = &self.resource {
             metrics.admit_forwarded(resource);
         }
         if let (Some((kind, resource)), Some(user)) = (&self.undeclared, &self.user) {
-            reads.count(*kind, resource.clone(), &user.name, Timestamp::now());
+            reads.count_forwarded(*kind, resource.clone(), &user.name, Timestamp::now());
         }
     }
 }
