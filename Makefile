@@ -39,7 +39,7 @@ E2E_THREADS ?= 6
 test-all: has-all test slow ## `test`, and what is slow: a real node, both Helm versions, the image, churn, a soak, the oracle
 
 slow: has-all test-image ## The rest of `test-all`
-	cargo test --locked $(call programs,$(filter-out soak oracle,$(SLOW_PROGRAMS)))
+	cargo test --locked $(call programs,$(filter-out soak oracle,$(SLOW_PROGRAMS))) -- --skip workloads::
 	# A race of milliseconds: load from other tests would decide it.
 	cargo test --locked --test e2e slow::claims
 	RUST_TEST_THREADS=4 cargo test --locked --test e2e slow:: -- --skip slow::claims
@@ -99,6 +99,11 @@ picture: ## Draw the overview dashboard from the results of a real Prometheus: d
 	@tests/prerequisites.sh cargo gcc go prometheus
 	PICTURE=1 cargo test --locked --test e2e faults_of_profiles_cause_their_alerts
 
+# They need minutes, and libraries from the registries of pip, npm and Maven.
+workloads: has-all test-image ## Inject cert-manager, and clients in Python, JavaScript, Java and with curl
+	@tests/prerequisites.sh python3 npm mvn javac curl
+	cargo test --locked --test node workloads::
+
 soak: ## Churn on an API server that restarts, freezes and is edited (SOAK_MINUTES=10)
 	@tests/prerequisites.sh cargo gcc go
 	cargo test --locked --test soak
@@ -133,4 +138,4 @@ has-go:
 has-all:
 	@tests/prerequisites.sh cargo gcc go prometheus promtool buildah containerd runc /usr/lib/cni/bridge iptables ip
 
-.PHONY: help demo check test test-all slow lint prose fmt size generate image test-image package krew picture soak oracle fuzz bench bench-scale outage has-go has-all
+.PHONY: help demo check test test-all slow lint prose fmt size generate image test-image package krew picture workloads soak oracle fuzz bench bench-scale outage has-go has-all

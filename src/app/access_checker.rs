@@ -11,7 +11,7 @@ use kubewarm_api::model::{
 };
 use kubewarm_cache::informer::{InformerHandles, PermissionState};
 use kubewarm_client::{ClientProvider, NamespaceBuckets};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Creates an access checker for the informers that the profiles in `declarations` declare.
 /// `profile_informers` are the informers with which kubewarm watches CacheProfiles.
@@ -22,6 +22,7 @@ pub(super) fn new_access_checker(
     profile_informers: &Arc<[InformerKey]>,
     reports: &InformerHandles,
     metrics: OperatorMetrics,
+    outage_grace_period: Duration,
 ) -> AccessChecker {
     AccessChecker::new(CheckerDependencies {
         buckets,
@@ -31,7 +32,9 @@ pub(super) fn new_access_checker(
         }),
         profile_informers: Arc::clone(profile_informers),
         reports: reports.clone(),
-        max_access_age: MAX_ACCESS_AGE,
+        // During an outage, nothing confirms the permission of an informer, which clients may read
+        // for the grace period.
+        max_access_age: MAX_ACCESS_AGE.max(outage_grace_period),
         count_check: Box::new(move |check, outcome| metrics.count_access_check(check, outcome)),
     })
 }

@@ -1,9 +1,15 @@
 //! The composition root: it runs the commands and connects all layers of the operator.
 
 mod access_checker;
+mod api_ca;
 mod callers;
+mod certificate_secret;
 mod core_dumps;
+mod fail_open;
 mod file_limit;
+mod injection_parameters;
+mod leader_loop;
+mod listener_certificates;
 mod memory;
 #[cfg(test)]
 mod namespace_buckets_tests;
@@ -77,6 +83,7 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, AppError> {
     match cli {
         Cli::Run(args) => operator::run(args).await.map(|()| ExitCode::SUCCESS),
         Cli::Rbac(args) => Ok(commands::rbac(&args).await?.into()),
+        Cli::Profile(args) => Ok(Box::pin(commands::profile(&args)).await?.into()),
         Cli::Plan(args) => Ok(Box::pin(commands::plan(&args)).await?.into()),
         Cli::Crd(args) => Ok(commands::crd(&args)?.into()),
         Cli::Status(args) => Ok(commands::status(args, Timestamp::now).await?.into()),
@@ -85,6 +92,8 @@ pub async fn execute(cli: Cli) -> Result<ExitCode, AppError> {
         Cli::Forwarded(args) => {
             Ok(Box::pin(commands::forwarded(&args, Timestamp::now)).await?.into())
         }
+        Cli::Inject(args) => Ok(Box::pin(commands::inject(&args, Timestamp::now)).await?.into()),
+        Cli::RotateCa(args) => Ok(Box::pin(commands::rotate_ca(&args)).await?.into()),
         Cli::Get(args) => Ok(Box::pin(commands::get(&args, Timestamp::now)).await?.into()),
         Cli::Kubeconfig(args) => Ok(commands::kubeconfig(&args).await?.into()),
         Cli::Version(args) => Ok(commands::version(&args).await?.into()),

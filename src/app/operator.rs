@@ -3,7 +3,14 @@
 use super::{
     AppError,
     access_checker::new_access_checker,
-    callers, core_dumps, file_limit,
+    api_ca::ApiCaPublisher,
+    callers,
+    certificate_secret::CertificateSecret,
+    core_dumps,
+    fail_open::FailOpenSlices,
+    file_limit,
+    injection_parameters::InjectionParameters,
+    listener_certificates::ListenerCertificates,
     memory::MemorySplit,
     operator_identity::{learn_subject, watch_authors},
     operator_view::OperatorView,
@@ -12,10 +19,10 @@ use super::{
     supervise::{ServiceTasks, supervise, termination_signal},
 };
 use crate::{
-    cli::{self, CallerAuthorizationMode, RunArgs},
+    cli::{self, CallerAuthorizationMode, CertificateArgs, RunArgs},
     controller::{Controller, ControllerDependencies, ProfileQuota},
     forecast::{self, ForecastSampler, Forecaster},
-    metrics::{BuildInfo, MetricsRegistry, OperatorMetrics, TlsListener},
+    metrics::{BuildInfo, MetricsRegistry, OperatorMetrics},
     server::{self, AdminState, MetricsAccess, ReadinessTracker},
     status::{self, EventRecorder, StatusWriter},
     telemetry,
@@ -32,11 +39,12 @@ use kubewarm_cache::{
     store::StoreCatalog,
 };
 use kubewarm_client::{
-    ApiServerConnection, ClientProvider, Discovery, LeaderElector, LeaseState, NamespaceBuckets,
+    ApiClient, ApiServerConnection, ClientProvider, Discovery, LeaderElector, LeaseState,
+    NamespaceBuckets, PeerReplicas,
 };
 use kubewarm_serve::{
-    ApplierRegistry, ForwardedReads, ServeError, WatcherRegistry, callers::AuthorizationMode,
-    certificate::ServingCertificate, server::bind as bind_reads,
+    ApplierRegistry, ServeError, UserReads, WatcherRegistry, callers::AuthorizationMode,
+    server::bind as bind_reads,
 };
 use std::sync::Arc;
 use tokio::{sync::watch, time::Instant};
@@ -61,16 +69,16 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
     let namespace: Arc<str> =
         flag.or_else(|| connection.service_account_namespace()).unwrap_or(NAMESPACE).into();
     let listening = server::bind(args.admin_addr).map_err(AppError::Serve)?;
-    let certificate = load_admin_certificate(&args, &namespace).map_err(AppError::Serve)?;
+    let certificates = ListenerCertificates::load(&args, &namespace)?;
     tracing::info!(
-        addr = %listening.address(), tls = certificate.is_some(), server = %connection.server(),
+        addr = %listening.address(), tls = certificates.admin.is_some(), server = %connection.server(),
         %namespace, version = env!("CARGO_PKG_VERSION"), "admin listening"
     );
 
     let stop = CancellationToken::new();
     let (buckets, watchers) = (NamespaceBuckets::default(), WatcherRegistry::default());
-    let forwarded_reads = ForwardedReads::default();
-    let seen = (watchers.clone(), forwarded_reads.clone());
+    let user_reads = UserReads::default();
+    let seen = (watchers.clone(), user_reads.clone());
     let metrics = Arc::new(MetricsRegistry::new(&BuildInfo::current())?);
     let operator = metrics.operator().clone();
     let memory = MemorySplit::detect(&args, &operator);
@@ -83,41 +91,77 @@ pub(super) async fn run(args: RunArgs) -> Result<(), AppError> {
         buckets,
         forecasts: Forecaster::default(),
         watchers,
-        forwarded_reads,
+        user_reads,
+        certificates: certificates.clone(),
     };
     let mut tasks = ServiceTasks::default();
+    let identity = new_lease_identity();
+    let elector = LeaderElector::new(&connection.client(), &context.namespace, LEASE, &identity);
+    let authorities =
+        spawn_certificates(&mut tasks, &args.certificate, &connection, &context, &elector);
     let (view, freshness_checker) =
         spawn_controller(&mut tasks, &connection, &args, &metrics, &context)?;
-    let read_certificate =
-        spawn_reads(&mut tasks, &args, &connection, freshness_checker, &view, &metrics, &context)?;
-    let certificates =
-        [(TlsListener::Admin, certificate.clone()), (TlsListener::Read, read_certificate)];
-    let certificates = certificates
-        .into_iter()
-        .filter_map(|(listener, certificate)| Some((listener, certificate?)));
-    metrics.observe_certificates(certificates.collect())?;
-    spawn_status(&mut tasks, &connection, &view, operator, context);
-    let readiness = Arc::new(ReadinessTracker::default());
+    spawn_reads(&mut tasks, &args, &connection, freshness_checker, &view, &metrics, &context)?;
+    metrics.observe_certificates(certificates.list())?;
+    spawn_status(&mut tasks, &connection, &view, operator, context, elector, &identity);
+    let mut readiness = ReadinessTracker::new(view.peers.clone());
+    if let Some(authorities) = authorities {
+        readiness = readiness.with_certificate(authorities);
+    }
+    if args.certificate.inject {
+        readiness = readiness.with_fallback();
+    }
+    let readiness = Arc::new(readiness);
     let scrapers = callers::metrics_access(&args, &connection, &metrics)?;
     let admin = new_admin_state(&metrics, &view, &readiness, scrapers, seen, filter)?;
     let until = stop.clone();
     tasks.spawn("admin server", async move {
-        if let Err(error) = listening.serve(admin, certificate, until).await {
+        if let Err(error) = listening.serve(admin, certificates.admin, until).await {
             tracing::error!(%error, "the admin server failed");
         }
     });
     supervise(tasks, stop, signal, || readiness.begin_shutdown(), args.shutdown_delay).await
 }
 
-/// Returns the serving certificate of the admin server, or `None` without TLS.
-fn load_admin_certificate(
-    args: &RunArgs,
-    namespace: &str,
-) -> Result<Option<Arc<ServingCertificate>>, ServeError> {
-    let files = args.admin_tls_cert_file.clone().zip(args.admin_tls_private_key_file.clone());
-    let is_tls = args.admin_tls || files.is_some();
-    let certificate = is_tls.then(|| reads::load_certificate(files, namespace)).transpose();
-    certificate.map_err(ServeError::of("the admin address has no certificate"))
+/// Starts the task that keeps this replica's certificate equal to the Secret's, and with `--inject`
+/// the task that publishes the CAs in other namespaces. Returns the CAs, or `None` without
+/// `--certificate-secret`.
+fn spawn_certificates(
+    tasks: &mut ServiceTasks,
+    args: &CertificateArgs,
+    connection: &ApiServerConnection,
+    context: &OperatorContext,
+    elector: &LeaderElector,
+) -> Option<watch::Receiver<Option<Arc<str>>>> {
+    let serving = context.certificates.issued.clone()?;
+    let (sender, authorities) = watch::channel(None);
+    let client = ApiClient::new(&connection.client());
+    let secret = CertificateSecret {
+        client: client.clone(),
+        namespace: Arc::clone(&context.namespace),
+        name: args.certificate_secret.clone()?,
+        names: args.names(&context.namespace),
+        lifetimes: args.lifetimes(),
+        serving,
+        authorities: sender,
+    };
+    let synchronizing = secret.run(elector.state());
+    tasks.spawn("certificates", context.stop.clone().run_until_cancelled_owned(synchronizing));
+    if args.inject {
+        let slices = FailOpenSlices::new(client.clone(), Arc::clone(&context.namespace));
+        let mirroring = slices.run(elector.state());
+        tasks.spawn("fail-open slices", context.stop.clone().run_until_cancelled_owned(mirroring));
+        let parameters = args.inject_policy.then(|| InjectionParameters {
+            client: client.clone(),
+            namespace: Arc::clone(&context.namespace),
+            domain: args.domain(),
+        });
+        let namespace = Arc::clone(&context.namespace);
+        let publisher = ApiCaPublisher::new(client, namespace, authorities.clone(), parameters);
+        let publishing = publisher.run(elector.state());
+        tasks.spawn("CA publisher", context.stop.clone().run_until_cancelled_owned(publishing));
+    }
+    Some(authorities)
 }
 
 struct OperatorContext {
@@ -134,7 +178,8 @@ struct OperatorContext {
     buckets: NamespaceBuckets,
     forecasts: Forecaster,
     watchers: WatcherRegistry,
-    forwarded_reads: ForwardedReads,
+    user_reads: UserReads,
+    certificates: ListenerCertificates,
 }
 
 /// Starts the tasks for API discovery, for access checks and for the controller with its informers.
@@ -167,6 +212,8 @@ fn spawn_controller(
         InformerTiming::default(),
     );
     let shared_quota = quota.clone();
+    let peers = args.api.api_addr.and_then(|_| args.api.peers()).map(PeerReplicas::new);
+    let registry = registry.with_peers(peers.clone());
     // The informers for which `is_own` returns true watch CacheProfiles. `shared_quota.guard`
     // limits the number of CacheProfiles in the store of such an informer.
     let registry = registry.with_sinks(move |key, writer| {
@@ -203,6 +250,7 @@ fn spawn_controller(
         &profile_informers,
         &reports,
         metrics.operator().clone(),
+        args.api.outage_grace_period,
     );
     let served = discovery.served();
     let access = checker.reports();
@@ -227,14 +275,14 @@ fn spawn_controller(
         declarations,
         access,
         operator_namespace,
+        peers,
         appliers: ApplierRegistry::default(),
         statuses,
     };
     Ok((view, freshness_checker))
 }
 
-/// Starts the read API and returns its serving certificate. Returns `None` if `--api-addr` is
-/// empty.
+/// Starts the read API, unless `--api-addr` is empty.
 fn spawn_reads(
     tasks: &mut ServiceTasks,
     args: &RunArgs,
@@ -243,28 +291,27 @@ fn spawn_reads(
     view: &OperatorView,
     metrics: &MetricsRegistry,
     context: &OperatorContext,
-) -> Result<Option<Arc<ServingCertificate>>, AppError> {
-    let Some(address) = args.api.api_addr else { return Ok(None) };
+) -> Result<(), AppError> {
+    let (Some(address), Some(certificate)) = (args.api.api_addr, context.certificates.read.clone())
+    else {
+        return Ok(());
+    };
     let limits = context.memory.reader_limits(args);
     let authorization = spawn_authorization(tasks, args, connection, metrics, context)?;
     let callers = reads::new_caller_gate(args, limits, connection, metrics, authorization)?;
     let listening = bind_reads(address, limits).map_err(AppError::Read)?;
-    let files = args.api.tls_cert_file.clone().zip(args.api.tls_private_key_file.clone());
-    let certificate = reads::load_certificate(files, &context.namespace)
-        .map_err(ServeError::of("the read address has no certificate"))
-        .map_err(AppError::Read)?;
     let authority = reads::load_client_authority(&args.api)
         .map_err(ServeError::of("the CA of client certificates cannot be loaded"))
         .map_err(AppError::Read)?;
     let (slots, counted) = (listening.connections(), Arc::clone(&callers));
     metrics.observe_read_limits(move || [slots.usage(), counted.usage()].concat())?;
     let (watchers, stop) = (context.watchers.clone(), context.stop.clone());
-    let forwarded_reads = context.forwarded_reads.clone();
+    let user_reads = context.user_reads.clone();
     let runtime = ReadApiContext {
         callers,
         freshness_checker,
         watchers,
-        forwarded_reads,
+        user_reads,
         change_cache_bytes: limits.change_cache_bytes,
         stop,
     };
@@ -272,13 +319,12 @@ fn spawn_reads(
     let until = context.stop.clone();
     tasks.spawn("reads", async move { service.run(until).await });
     let until = context.stop.clone();
-    let shown = Arc::clone(&certificate);
     tasks.spawn("read server", async move {
         if let Err(error) = listening.serve(certificate, authority, api, until).await {
             tracing::error!(%error, "the read server failed");
         }
     });
-    Ok(Some(shown))
+    Ok(())
 }
 
 /// Returns how the read API authorizes its clients. With `--authorization=rbac`, also starts the
@@ -316,10 +362,10 @@ fn spawn_status(
     connection: &ApiServerConnection,
     view: &OperatorView,
     metrics: OperatorMetrics,
-    OperatorContext { namespace, started, stop, clients, buckets, forecasts, .. }: OperatorContext,
+    OperatorContext { started, stop, clients, buckets, forecasts, .. }: OperatorContext,
+    elector: LeaderElector,
+    identity: &str,
 ) {
-    let identity = new_lease_identity();
-    let elector = LeaderElector::new(&connection.client(), &namespace, LEASE, &identity);
     let following = follow_lease(elector.state(), metrics.clone());
     tasks.spawn("lease follower", stop.clone().run_until_cancelled_owned(following));
     let lease = elector.state();
@@ -335,7 +381,7 @@ fn spawn_status(
     let written = CancellationToken::new();
     tasks.spawn("leader election", elector.run(written.clone()));
     let writer = StatusWriter::new(&connection.client());
-    let recorder = EventRecorder::new(&connection.client(), &identity, buckets);
+    let recorder = EventRecorder::new(&connection.client(), identity, buckets);
     let view = view.clone();
     let round =
         move |reporter: &mut _, is_leader, clock| view.update_statuses(reporter, is_leader, clock);
@@ -354,7 +400,7 @@ fn new_admin_state(
     view: &OperatorView,
     readiness: &Arc<ReadinessTracker>,
     scrapers: MetricsAccess,
-    (watchers, forwarded_reads): (WatcherRegistry, ForwardedReads),
+    (watchers, user_reads): (WatcherRegistry, UserReads),
     filter: telemetry::LogFilter,
 ) -> Result<Arc<AdminState>, AppError> {
     let all = || view.clone();
@@ -374,7 +420,7 @@ fn new_admin_state(
         scrapers,
         set_log_filter: Box::new(move |text| filter.set(text).map_err(|error| error.to_string())),
         watchers,
-        forwarded_reads,
+        user_reads,
         appliers: view.appliers.clone(),
         now: Timestamp::now,
     }))

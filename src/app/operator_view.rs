@@ -16,7 +16,7 @@ use kubewarm_cache::{
     informer::{ChangeNotifier, InformerHandles},
     store::StoreCatalog,
 };
-use kubewarm_client::{ServedResources, ServerVersionCache};
+use kubewarm_client::{PeerReplicas, ServedResources, ServerVersionCache};
 use kubewarm_serve::ApplierRegistry;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub(super) struct OperatorView {
     pub(super) declarations: DeclarationsReceiver,
     pub(super) access: AccessStates,
     pub(super) operator_namespace: Arc<str>,
+    /// The replicas from which informers copy their stores; `None` without `--peer-address`.
+    pub(super) peers: Option<PeerReplicas>,
     /// The users who read objects without managedFields and can apply these objects. Such an apply
     /// removes the user's own fields, so the status warns about these users.
     pub(super) appliers: ApplierRegistry,

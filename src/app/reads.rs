@@ -10,15 +10,15 @@ use futures::future::{FutureExt as _, pending};
 use kubewarm_cache::informer::FreshnessChecker;
 use kubewarm_client::ApiServerConnection;
 use kubewarm_serve::{
-    ForwardedReads, ServeError, WatcherRegistry,
+    ServeError, UserReads, WatcherRegistry,
     callers::{
         AuthorizationMode, CallerGate, ClientCa, ListenerLimits, ReaderLimits, ReviewClient,
     },
-    certificate::{ServingCertificate, names},
     reads::{KindResolver, ReadDependencies, ReadService},
-    server::{ReadApi, RequestForwarder, WriteObserver},
+    server::{PeerStores, ReadApi, RequestForwarder, WriteObserver},
 };
-use std::{hash::RandomState, path::PathBuf, sync::Arc};
+use kubewarm_wire::PEER_AUDIENCE;
+use std::{hash::RandomState, sync::Arc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +37,10 @@ const NO_TOKEN: &str = "--client-ca-file excludes --auth=caller-token, the defau
 /// sends clients' tokens to the API server, which rejects tokens for kubewarm's audience.
 const FOREIGN_AUDIENCE: &str = "--audience excludes --auth=caller-token and --forward: both send \
     the caller's token to the API server, which rejects tokens with another audience; leave out one of the flags";
+/// Error for `--peer-address` with `--auth=caller-token`: such an installation has no permission
+/// for TokenReviews of its peers' tokens.
+const NO_PEER_REVIEW: &str = "--peer-address excludes --auth=caller-token: kubewarm authenticates other replicas by \
+    TokenReviews with its own permissions; leave out one of the flags";
 /// Error for `--authorization=rbac` with `--watch-namespaces`: kubewarm then has no ClusterRole,
 /// but RBAC rules of the whole cluster decide.
 const NO_RULES: &str = "--authorization=rbac excludes --watch-namespaces: only a ClusterRole can grant reads of all \
@@ -57,6 +61,9 @@ pub(super) fn validate_flags(args: &RunArgs) -> Result<(), AppError> {
     if args.api.api_addr.is_some() {
         let is_everywhere = args.watch_namespaces.is_empty();
         check_authorization(args.api.authorization, args.auth(), is_everywhere)?;
+    }
+    if args.api.peer_address.is_some() && args.auth() == CallerAuthMode::CallerToken {
+        return Err(AppError::Flags(NO_PEER_REVIEW));
     }
     check_audience(args.auth(), &args.api.audience, args.api.forward)
 }
@@ -108,14 +115,15 @@ pub(super) fn new_caller_gate(
     let callers =
         CallerGate::new(reviews, &limits, Handle::current(), note).map_err(AppError::Read)?;
     let callers = callers.with_authorization(authorization);
-    Ok(Arc::new(callers.with_reachability(connection.reachability())))
+    let callers = callers.with_reachability(connection.reachability());
+    Ok(Arc::new(callers.with_outage_grace(args.api.outage_grace_period)))
 }
 
 pub(super) struct ReadApiContext {
     pub(super) callers: Arc<CallerGate>,
     pub(super) freshness_checker: FreshnessChecker,
     pub(super) watchers: WatcherRegistry,
-    pub(super) forwarded_reads: ForwardedReads,
+    pub(super) user_reads: UserReads,
     /// The maximum size of the cache of recent changes, which watches share.
     pub(super) change_cache_bytes: usize,
     /// The shutdown cancels this token, which ends all watches of clients.
@@ -135,7 +143,7 @@ pub(super) fn new_read_api(
         callers,
         freshness_checker,
         watchers,
-        forwarded_reads,
+        user_reads,
         change_cache_bytes,
         stop,
     } = runtime;
@@ -165,19 +173,27 @@ pub(super) fn new_read_api(
         }),
         kinds: KindResolver::new(client, served, aggregated, runtime.clone()),
         operator_namespace: Arc::clone(&view.operator_namespace),
+        peers: view.peers.clone(),
     };
     let reads = Arc::new(ReadService::new(dependencies, change_cache_bytes));
     let forward = args.api.forward.then(|| new_forwarder(connection, &reads)).transpose()?;
     let forward = forward.map(|forward| forward.with_appliers(view.appliers.clone()));
+    let peers = args.api.peers().map(|peers| {
+        let reviews = Arc::new(connection.new_reviewer(&[PEER_AUDIENCE.to_owned()])?);
+        PeerStores::new(reviews, peers.token_file, view.reports.clone(), runtime.clone())
+            .map_err(AppError::Read)
+    });
+    let peers = peers.transpose()?;
     let api = ReadApi {
         reads: Arc::clone(&reads),
         callers,
         version: view.server_version.clone(),
         runtime,
         forward,
+        peers,
         metrics: metrics.reads().clone(),
         tag_key: RandomState::new(),
-        forwarded_reads,
+        user_reads,
         watchers,
         appliers: view.appliers.clone(),
         stop,
@@ -196,21 +212,6 @@ fn new_forwarder(
     let wrote: WriteObserver =
         Box::new(move |written, version| sink.record_write(written, &version));
     Ok(RequestForwarder::new(connection.new_upstream_proxy(Handle::current())?, wrote))
-}
-
-/// Returns a certificate for the read API or the admin server. The certificate comes from `files`,
-/// or is self-signed for this host and all names of the Service in `namespace`.
-pub(super) fn load_certificate(
-    files: Option<(PathBuf, PathBuf)>,
-    namespace: &str,
-) -> Result<Arc<ServingCertificate>, ServeError> {
-    let certificate = if let Some((certificate, key)) = files {
-        ServingCertificate::of_files(certificate, key)?
-    } else {
-        let host = std::env::var("HOSTNAME").unwrap_or_default();
-        ServingCertificate::self_signed(names(&host, namespace))?
-    };
-    Ok(Arc::new(certificate))
 }
 
 /// Returns the CA for client certificates of the read API, or `None` without `--client-ca-file`.

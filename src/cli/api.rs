@@ -1,8 +1,13 @@
 //! Flags of `run` for the read API.
 
+use crate::commands;
 use clap::{Args, ValueEnum};
+use kubewarm_client::PeerOptions;
 use kubewarm_serve::callers::{AgentAccount, ReaderLimits};
-use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr,
+    sync::Arc, time::Duration,
+};
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Read API")]
@@ -39,6 +44,25 @@ pub struct ReadApiArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
 
+    /// Address of the other replicas, as HOST:PORT of their read API. HOST is a headless Service of
+    /// all ready replicas. A starting replica copies its stores from them instead of listing. Not
+    /// with --auth=caller-token [default: a starting replica lists].
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["peer_ca_file", "peer_token_file"])]
+    pub peer_address: Option<PeerAddress>,
+
+    /// Name in the certificate of the other replicas [default: the host of --peer-address].
+    #[arg(long, value_name = "NAME", requires = "peer_address")]
+    pub peer_server_name: Option<String>,
+
+    /// PEM bundle of the CAs of the other replicas' certificate, reloaded after changes.
+    #[arg(long, value_name = "FILE", requires = "peer_address")]
+    pub peer_ca_file: Option<PathBuf>,
+
+    /// File with a token of this process for the audience kubewarm-peer, reloaded after changes.
+    /// With such a token of the same ServiceAccount, another replica copies stores from this one.
+    #[arg(long, value_name = "FILE", requires = "peer_address")]
+    pub peer_token_file: Option<PathBuf>,
+
     /// PEM bundle of CAs for client certificates, reloaded after changes. The common name is the
     /// user, the organizations are the groups. Not with --auth=caller-token [default: no client
     /// certificates].
@@ -55,6 +79,12 @@ pub struct ReadApiArgs {
     /// server, on which the choice depends.
     #[arg(long, default_value = "reviews", value_name = "HOW")]
     pub authorization: CallerAuthorizationMode,
+
+    /// How long clients can read while the API server does not answer, up to 1h: callers that it
+    /// has accepted before, and what it permitted them when the outage began. A revocation takes
+    /// effect only after the outage, or after this time.
+    #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = outage_grace_period)]
+    pub outage_grace_period: Duration,
 
     /// Maximum number of concurrent requests to the read API, without watches and forwarded
     /// requests. Further requests wait up to 15 s, then get 429.
@@ -95,7 +125,38 @@ pub struct ReadApiArgs {
     pub agents: Vec<AgentAccount>,
 }
 
+/// Host and port of other replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerAddress {
+    host: String,
+    port: u16,
+}
+
+impl FromStr for PeerAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let expected = "expected HOST:PORT, such as kubewarm-peers:8443";
+        let (host, port) = text.rsplit_once(':').ok_or(expected)?;
+        let port = port.parse().map_err(|_| expected)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        if host.is_empty() { Err(expected) } else { Ok(Self { host, port }) }
+    }
+}
+
 impl ReadApiArgs {
+    /// Returns where the other replicas are. `None` without `--peer-address`.
+    pub fn peers(&self) -> Option<PeerOptions> {
+        let PeerAddress { host, port } = self.peer_address.clone()?;
+        Some(PeerOptions {
+            server_name: self.peer_server_name.clone().unwrap_or_else(|| host.clone()),
+            host,
+            port,
+            ca_file: self.peer_ca_file.clone()?,
+            token_file: self.peer_token_file.clone()?,
+        })
+    }
+
     /// Returns the read API's limits from the flags. Without a flag, the limit comes from
     /// `defaults`.
     pub fn limits(&self, defaults: ReaderLimits) -> ReaderLimits {
@@ -124,6 +185,11 @@ impl ReadApiArgs {
 /// `None` disables the read API. This is an alias because clap treats a field of type `Option` as
 /// an optional flag.
 type ReadApiAddress = Option<SocketAddr>;
+
+fn outage_grace_period(text: &str) -> Result<Duration, String> {
+    let period = commands::duration(text)?;
+    if period <= Duration::from_hours(1) { Ok(period) } else { Err("expected 0s to 1h".to_owned()) }
+}
 
 fn api_addr(text: &str) -> Result<ReadApiAddress, String> {
     if text.is_empty() {
@@ -157,4 +223,22 @@ pub enum CallerAuthorizationMode {
     /// --rbac-authorization`. Not with authorizers that deny what RBAC allows, --auth=caller-token
     /// or --watch-namespaces.
     Rbac,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_peers_has_a_host_and_a_port() {
+        let parsed = |text: &str| PeerAddress::from_str(text).map(|at| (at.host, at.port)).ok();
+        for (text, host) in
+            [("kubewarm-peers.ops.svc:8443", "kubewarm-peers.ops.svc"), ("[::1]:8443", "::1")]
+        {
+            assert_eq!(parsed(text), Some((host.to_owned(), 8_443)), "{text}");
+        }
+        for text in ["", "host", ":8443", "host:", "host:99999", "https://host"] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+    }
 }

@@ -1,18 +1,20 @@
 //! Definition of the commands and flags. The `commands` and `app` modules run them.
 
 mod api;
+mod certificate;
 mod lists;
 mod run;
 
 pub use self::{
     api::{CallerAuthMode, CallerAuthorizationMode, ReadApiArgs},
+    certificate::CertificateArgs,
     lists::ListArgs,
     run::{LogFormat, MetricsAuth, RunArgs},
 };
 
 use crate::commands::{
-    CheckArgs, CrdArgs, ForwardedArgs, GetArgs, KubeconfigArgs, PLUGIN, PlanArgs, RbacArgs,
-    StatusArgs, VersionArgs, WaitArgs, is_plugin, variable,
+    CheckArgs, CrdArgs, ForwardedArgs, GetArgs, InjectArgs, KubeconfigArgs, PLUGIN, PlanArgs,
+    ProfileArgs, RbacArgs, RotateCaArgs, StatusArgs, VersionArgs, WaitArgs, is_plugin, variable,
 };
 use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 use clap_complete::Shell;
@@ -33,6 +35,11 @@ pub enum Cli {
     /// With -f alone the command needs no cluster. For a profile in a cluster the command reads the
     /// spec, not the status.
     Rbac(RbacArgs),
+    /// Print a profile of the kinds that a ServiceAccount may list and watch.
+    ///
+    /// The command impersonates the ServiceAccount to review its rules, and lists RoleBindings to
+    /// find its namespaces. The profile omits Leases and Events.
+    Profile(ProfileArgs),
     /// Estimate what profiles cost and which permissions they lack.
     ///
     /// With -f alone the command needs no cluster: it prints informers and a lower bound of
@@ -61,6 +68,21 @@ pub enum Cli {
     /// user. The first rows cost the API server the most lists and watches: declare their kinds in
     /// a profile. The command opens a port-forward to each ready pod.
     Forwarded(ForwardedArgs),
+    /// Let the pods of a workload read from kubewarm instead of the API server.
+    ///
+    /// The pods need no other image or configuration: they get an alias of the API server's host
+    /// name, and kubewarm's CA. kubewarm answers reads of declared kinds, and forwards all other
+    /// requests. Without --apply the command prints the label of the namespace, the profile, its
+    /// grants and the workload, and changes nothing. kubewarm must run with `--inject` and
+    /// `--forward`.
+    Inject(InjectArgs),
+    /// Replace the CA that signs kubewarm's certificate, at once.
+    ///
+    /// Only with `run --certificate-secret`. kubewarm uses the next CA, or creates one. Clients
+    /// without this CA fail until they read the `ConfigMap` again. The command needs `patch` on the
+    /// Secret and `get` on the `ConfigMap`, and to name pods also `list` on namespaces and pods.
+    /// The `ConfigMap` contains at most 8 CAs, and old CAs stay until they expire.
+    RotateCa(RotateCaArgs),
     /// Read objects from the cache, or with --compare compare them with the API server.
     Get(GetArgs),
     /// Write a kubeconfig for the read API, with the user of the current context.

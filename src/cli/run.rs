@@ -1,6 +1,6 @@
 //! Flags of `run`, which starts the operator.
 
-use super::{CallerAuthMode, ListArgs, ReadApiArgs};
+use super::{CallerAuthMode, CertificateArgs, ListArgs, ReadApiArgs};
 use crate::commands::{self, ClusterArgs};
 use clap::{Args, ValueEnum};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
@@ -36,6 +36,9 @@ pub struct RunArgs {
     /// PEM private key of --admin-tls-cert-file.
     #[arg(long, value_name = "FILE", requires = "admin_tls_cert_file")]
     pub admin_tls_private_key_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub certificate: CertificateArgs,
 
     /// Clients that can read /metrics. `--metrics-auth` alone means `delegated`, which needs
     /// cluster-wide permissions

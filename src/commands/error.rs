@@ -56,6 +56,15 @@ impl CommandError {
         Self::Refused { what, message: status.message, code: status.code }
     }
 
+    /// Returns the error for a failed write, such as `"apply CacheProfile shop/web"`.
+    pub(super) fn of_write(what: &str, error: kube::Error) -> Self {
+        // The text of the whole error contains debug output.
+        let kube::Error::Api(status) = error else {
+            return Self::caused(format!("cannot {what}"), error);
+        };
+        Self::new(format!("cannot {what}: {} (HTTP {})", status.message, status.code))
+    }
+
     /// Returns the error for a cluster in which kubewarm's CRD is not installed.
     pub(super) fn not_installed() -> Self {
         Self::new(format!(

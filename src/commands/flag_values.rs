@@ -14,6 +14,13 @@ pub(crate) fn namespace(text: &str) -> Result<String, String> {
     Err("expected the name of a namespace: lower-case letters, digits and '-'".to_owned())
 }
 
+pub(crate) fn dns_name(text: &str) -> Result<String, String> {
+    if text.split('.').all(is_dns_label) {
+        return Ok(text.to_owned());
+    }
+    Err("expected a name of DNS: lower-case letters, digits, '-' and '.'".to_owned())
+}
+
 /// Parses a number of bytes in the format of a Kubernetes quantity, such as `512Mi`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     parse_quantity(text)
@@ -22,17 +29,21 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 
 /// Parses whole seconds (`90`), or numbers with units (`500ms`, `5m`, `1h30m`).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let length = long_duration(text)?;
+    if length > MAX_DURATION {
+        return Err("expected at most 7 days (168h)".to_owned());
+    }
+    Ok(length)
+}
+
+/// The same without a maximum.
+pub(crate) fn long_duration(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse::<u64>() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_) => text.parse::<jiff::SignedDuration>().ok().and_then(|d| d.try_into().ok()),
     };
-    match parsed {
-        None => {
-            Err("expected seconds, or a number with a unit such as 500ms, 90s or 5m".to_owned())
-        }
-        Some(length) if length > MAX_DURATION => Err("expected at most 7 days (168h)".to_owned()),
-        Some(length) => Ok(length),
-    }
+    let expected = "expected seconds, or a number with a unit such as 500ms, 90s or 5m";
+    parsed.ok_or_else(|| expected.to_owned())
 }
 
 #[cfg(test)]

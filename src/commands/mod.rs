@@ -2,6 +2,7 @@
 //! report.
 
 mod advice;
+mod ca_readers;
 mod cache;
 mod check;
 mod cluster;
@@ -10,6 +11,8 @@ mod error;
 mod flag_values;
 mod forwarded;
 mod get;
+mod inferred_profile;
+mod inject;
 mod kubeconfig;
 mod operator_installation;
 mod output;
@@ -24,9 +27,11 @@ mod profile_source;
 mod profiles;
 mod rbac;
 mod report;
+mod rotate_ca;
 mod status;
 mod target_report;
 mod text;
+mod uninjected_pods;
 mod version;
 mod wait;
 
@@ -42,6 +47,8 @@ pub use self::{
     error::CommandError,
     forwarded::{ForwardedArgs, forwarded},
     get::{GetArgs, get},
+    inferred_profile::{ProfileArgs, profile},
+    inject::{InjectArgs, inject},
     kubeconfig::{KubeconfigArgs, kubeconfig},
     output::{OutputArgs, OutputFormat},
     overview::overview,
@@ -50,11 +57,13 @@ pub use self::{
     profile_source::{OperatorArgs, OperatorNamespaceArgs, ProfileSourceArgs},
     rbac::{RbacArgs, rbac},
     report::{CommandExitCode, CommandReport, ReportFormat, TerminalLayout, render},
+    rotate_ca::{RotateCaArgs, rotate_ca},
     status::{StatusArgs, status},
     version::{VersionArgs, version},
     wait::{AwaitedCondition, WaitArgs, wait},
 };
 pub(crate) use self::{
     advice::{PLUGIN, is_plugin, variable},
-    flag_values::{duration, namespace, size},
+    flag_values::{duration, long_duration, namespace, size},
+    text::causes,
 };

@@ -11,7 +11,7 @@ use std::{io, sync::Arc, time::Duration};
 use tokio::{io::DuplexStream, time::timeout};
 
 /// Maximum number of pods of the Service in which kubewarm looks for a ready pod.
-const MAX_PODS: u32 = 100;
+pub(super) const MAX_PODS: u32 = 100;
 /// Timeout for the kubelet to open a stream.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -147,7 +147,7 @@ impl PodPort {
 
 /// Returns the label selector of the pods of `service`; `None` for a Service without a selector,
 /// because an empty label selector matches all pods.
-fn selector(service: &Service) -> Option<String> {
+pub(super) fn selector(service: &Service) -> Option<String> {
     let labels = service.spec.as_ref()?.selector.as_ref().filter(|labels| !labels.is_empty())?;
     let labels = labels.iter().map(|(key, value)| format!("{key}={value}"));
     Some(labels.collect::<Vec<_>>().join(","))
@@ -194,7 +194,7 @@ fn is_ready(pod: &Pod) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::text::causes, *};
     use futures::{SinkExt as _, StreamExt as _};
     use kube::config::Kubeconfig;
     use kubewarm_client::get;
@@ -229,9 +229,7 @@ mod tests {
     }
 
     fn shown(error: &CommandError) -> String {
-        let causes =
-            std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
-        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+        causes(error)
     }
 
     #[test]

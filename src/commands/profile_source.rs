@@ -120,12 +120,12 @@ impl ProfileSourceArgs {
         let Some(file) = self.file.as_deref() else {
             return self.fetch().await.map(|document| vec![document]);
         };
-        let text = self::file(file)?;
-        let of_file = |at: String| format!("{at} of {}", shown(file));
+        let text = file_text(file)?;
+        let of_file = |at: String| format!("{at} of {}", shown_file(file));
         let mut documents =
             profiles(&text).map_err(|(at, source)| CommandError::unusable(&of_file(at), source))?;
         if documents.is_empty() {
-            let (file, group, version) = (shown(file), v1alpha1::GROUP, v1alpha1::VERSION);
+            let (file, group, version) = (shown_file(file), v1alpha1::GROUP, v1alpha1::VERSION);
             return Err(CommandError::new(format!(
                 "{file} holds no CacheProfile of {group}/{version}"
             )));
@@ -178,13 +178,14 @@ impl ProfileSourceArgs {
     }
 }
 
-fn file(file: &Path) -> Result<String, CommandError> {
+/// The contents of `file`, or of standard input for `-`.
+pub(super) fn file_text(file: &Path) -> Result<String, CommandError> {
     text(file)
-        .map_err(|source| CommandError::caused(format!("cannot read {}", shown(file)), source))
+        .map_err(|source| CommandError::caused(format!("cannot read {}", shown_file(file)), source))
 }
 
 /// Returns the name of the file for messages.
-fn shown(file: &Path) -> String {
+pub(super) fn shown_file(file: &Path) -> String {
     if file == Path::new("-") {
         return "standard input".to_owned();
     }

@@ -1,7 +1,13 @@
 //! Formats numbers and durations for people, and wraps text.
 
 use jiff::Timestamp;
-use std::time::Duration;
+use std::{error::Error, iter::successors, time::Duration};
+
+/// Joins an error's text and the texts of its causes, the outermost first.
+pub(crate) fn causes(error: &dyn Error) -> String {
+    let all = successors(Some(error), |&cause| cause.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
 
 /// Formats a number with groups of three digits: `12345` as `12,345`.
 pub(super) fn grouped(number: impl TryInto<i64>) -> String {

@@ -87,6 +87,11 @@ fn condition_wait(text: &str) -> Result<AwaitedCondition, String> {
 }
 
 impl AwaitedCondition {
+    /// The default of `--for`.
+    pub(super) const fn ready() -> Self {
+        Self { type_: "Ready", status: "True" }
+    }
+
     /// Returns `Good` if the condition has the status that `--for` names. Returns `Failed` if the
     /// profile is stalled, because only an edit of the profile can help. Otherwise returns `Bad`,
     /// and `wait` continues.

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use kubewarm_api::model::InformerKey;
 use kubewarm_cache::informer::InformerReport;
-use kubewarm_serve::{ApplierRegistry, ForwardedReads, WatcherRegistry, callers::CallerGate};
+use kubewarm_serve::{ApplierRegistry, UserReads, WatcherRegistry, callers::CallerGate};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -60,7 +60,7 @@ pub struct AdminState {
     pub watchers: WatcherRegistry,
     /// Reads that kubewarm forwarded to the API server because no profile declares the objects, for
     /// `/debug/forwarded`.
-    pub forwarded_reads: ForwardedReads,
+    pub user_reads: UserReads,
     /// Users who read objects without managedFields and can apply these objects, which removes the
     /// users' own fields. `/debug/appliers` names these users.
     pub appliers: ApplierRegistry,

@@ -13,10 +13,10 @@ use kubewarm_api::model::{
     Resource, ResourceVersion,
 };
 use kubewarm_cache::{
-    informer::{FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, Verb},
+    informer::{FirstSync, FirstSyncMethod, InformerFault, InformerPhase, InformerReport, Verb},
     store::StoreUsage,
 };
-use kubewarm_serve::{ApplierRegistry, ForwardedReads, WatcherRegistry};
+use kubewarm_serve::{ApplierRegistry, UserReads, WatcherRegistry};
 use std::{sync::Arc, time::Duration};
 
 pub(super) const LOCAL: [&str; 3] = ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:9"];
@@ -49,7 +49,7 @@ pub(super) fn synced() -> InformerReport {
             started: at(900),
             synced: at(902),
             took: Duration::from_secs(2),
-            strategy: ListMethod::List,
+            strategy: FirstSyncMethod::List,
         }),
         synced_at: Some(at(902)),
         version: Some(ResourceVersion::from(42)),
@@ -96,7 +96,7 @@ pub(super) fn admin(declared: Option<Vec<InformerKey>>) -> Arc<AdminState> {
             if filter == "debug" { Ok(()) } else { Err(format!("no filter: {filter}")) }
         }),
         watchers: WatcherRegistry::default(),
-        forwarded_reads: ForwardedReads::default(),
+        user_reads: UserReads::default(),
         appliers: ApplierRegistry::default(),
         now: || at(1_000),
     })

@@ -4,6 +4,7 @@
 use crate::{
     cluster::Cluster,
     consistency,
+    copies::CopyBench,
     corpus::{Corpus, Shape},
     forwarded_writes, informers, load, operator,
     programs::Programs,
@@ -15,6 +16,7 @@ use crate::{
     watchers,
 };
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Instant};
 
 /// The options of the run.
@@ -90,6 +92,7 @@ async fn measure(
         full_informers(plan.rounds, programs, samples).await?;
         idle_informers(programs, samples).await?;
         consistencies(programs, samples).await?;
+        copies(plan.pods, plan.rounds, programs, samples).await?;
         at_rest(programs, samples).await?;
     }
     Ok(())
@@ -183,6 +186,46 @@ pub async fn full_informers(rounds: u32, programs: &Programs, samples: &mut Samp
     }
     tracing::info!("measured 200 informers");
     Ok(())
+}
+
+/// Measures a second replica that copies its stores, on control planes of its own: with these pods,
+/// and with 200 informers.
+///
+/// # Errors
+///
+/// If a step fails.
+pub async fn copies(
+    pods: u32,
+    rounds: u32,
+    programs: &Programs,
+    samples: &mut Samples,
+) -> Result<()> {
+    fs::create_dir_all(&programs.logs)?;
+    let cluster = loaded(Corpus { shape: Shape::Plain, count: pods }, programs).await?;
+    let all_pods =
+        [json!({"name": "pods", "resource": "pods", "scope": {"type": "AllNamespaces"}})];
+    let bench = CopyBench {
+        cluster: &cluster,
+        programs,
+        name: "pods",
+        targets: &all_pods,
+        label: "resource=\"pods\"",
+    };
+    bench.measure(rounds, samples).await?;
+    drop(cluster);
+    let cluster = Cluster::start().await?;
+    operator::install(cluster.client(), &programs.kubewarm).await?;
+    informers::create_full(cluster.client()).await?;
+    let targets = informers::full_targets();
+    let label = format!("group=\"{}\"", informers::GROUP);
+    let bench = CopyBench {
+        cluster: &cluster,
+        programs,
+        name: "informers",
+        targets: &targets,
+        label: &label,
+    };
+    bench.measure(rounds, samples).await
 }
 
 /// Measures 2,000 idle informers, on a control plane of its own. It runs once, because it takes

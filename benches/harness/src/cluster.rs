@@ -118,6 +118,17 @@ impl Cluster {
         self.request_token(namespace, account, &spec).await
     }
 
+    /// As [`token`](Self::token), for other replicas of kubewarm.
+    ///
+    /// # Errors
+    ///
+    /// If the account does not exist.
+    pub(crate) async fn peer_token(&self, namespace: &str, account: &str) -> Result<String> {
+        let audiences = [kubewarm_wire::PEER_AUDIENCE];
+        let spec = json!({"expirationSeconds": 86_400, "audiences": audiences});
+        self.request_token(namespace, account, &spec).await
+    }
+
     async fn request_token(&self, namespace: &str, account: &str, spec: &Value) -> Result<String> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",

@@ -53,7 +53,7 @@ use FigureTarget::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 78] = [
+pub const FIGURES: [Figure; 87] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -409,6 +409,18 @@ pub const FIGURES: [Figure; 78] = [
         "forwarded-writes",
     ),
     milliseconds(
+        "forwarded write, interleaved with writes at the API server, p99: additional time",
+        5.0,
+        "forwarded.write.more_p99_seconds",
+        "forwarded-writes",
+    ),
+    milliseconds(
+        "the same for the renewal of a Lease, p99: additional time",
+        5.0,
+        "forwarded.lease.more_p99_seconds",
+        "forwarded-writes",
+    ),
+    milliseconds(
         "1,000 watches of pods, 20 changes a second: from the write to its watch event, p99",
         250.0,
         "watchers.lag.p99_seconds",
@@ -463,6 +475,62 @@ pub const FIGURES: [Figure; 78] = [
         unit: "",
         source: Source::Median("informers.requests_per_informer", 1.0),
         command: "informers",
+    },
+    Figure {
+        name: "second replica of 50,000 pods warm, copied",
+        target: AtMost(1.5),
+        target_with_status: None,
+        unit: " s",
+        source: Source::Median("copies.pods.copy.seconds", 1.0),
+        command: "copies",
+    },
+    Figure {
+        name: "the same ÷ listed",
+        target: FigureTarget::None,
+        target_with_status: None,
+        unit: "",
+        source: Source::Ratio("copies.pods.copy.seconds", "copies.pods.list.seconds"),
+        command: "copies",
+    },
+    Figure {
+        name: "the same, lists of more than one object",
+        target: AtMost(0.0),
+        target_with_status: None,
+        unit: "",
+        source: Source::Median("copies.pods.copy.lists", 1.0),
+        command: "copies",
+    },
+    Figure {
+        name: "the same, peak ÷ steady, copying replica",
+        target: AtMost(1.15),
+        target_with_status: None,
+        unit: "",
+        source: Source::Median("copies.pods.copy.peak_to_steady", 1.0),
+        command: "copies",
+    },
+    Figure {
+        name: "the same, peak ÷ steady, copied replica",
+        target: AtMost(1.15),
+        target_with_status: None,
+        unit: "",
+        source: Source::Median("copies.pods.copy.peak_to_steady_of_first", 1.0),
+        command: "copies",
+    },
+    Figure {
+        name: "second replica of 200 informers warm, copied",
+        target: AtMost(1.5),
+        target_with_status: None,
+        unit: " s",
+        source: Source::Median("copies.informers.copy.seconds", 1.0),
+        command: "copies",
+    },
+    Figure {
+        name: "the same, lists of more than one object",
+        target: AtMost(0.0),
+        target_with_status: None,
+        unit: "",
+        source: Source::Median("copies.informers.copy.lists", 1.0),
+        command: "copies",
     },
     Figure {
         name: "2,000 idle informers, resident per informer",

@@ -25,6 +25,7 @@ pub mod call;
 pub mod child;
 pub mod cluster;
 mod consistency;
+mod copies;
 pub mod corpus;
 pub mod custom;
 pub mod drain;

@@ -109,6 +109,18 @@ enum Command {
     },
     /// Measure the operator with 200 informers, on a control plane of its own.
     Informers,
+    /// Measure a second replica that copies its stores, on control planes of its own.
+    Copies {
+        /// The number of pods; a multiple of 200.
+        #[arg(long, default_value_t = 50_000)]
+        pods: u32,
+        /// The number of rounds.
+        #[arg(long, default_value_t = 3)]
+        rounds: u32,
+        /// The document of the last complete run, which is rewritten with these figures.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
     /// Measure the operator with 2,000 idle informers, on a control plane of its own.
     Idle,
     /// Measure reads of each consistency, on a control plane of its own.
@@ -219,6 +231,15 @@ async fn main() -> Result<()> {
         Command::Informers => {
             let mut samples = Samples::default();
             all::full_informers(1, &programs, &mut samples).await?;
+            subject::reply(&samples).await
+        }
+        Command::Copies { pods, rounds, out } => {
+            let mut samples = Samples::default();
+            all::copies(pods, rounds, &programs, &mut samples).await?;
+            if let Some(out) = out {
+                let origin = Origin::of_this_run(pods, rounds);
+                add("copies", Part { origin, plain: samples.clone() }, &programs, &out)?;
+            }
             subject::reply(&samples).await
         }
         Command::Idle => {

@@ -238,7 +238,8 @@ impl OperatorProcess {
     ///
     /// If the operator does not answer.
     pub async fn metric(&self, name: &str, label: &str) -> Result<f64> {
-        Ok(exposition::values(&self.metrics().await?, name, label).sum())
+        // The sum of no values is -0.
+        Ok(0.0 + exposition::values(&self.metrics().await?, name, label).sum::<f64>())
     }
 
     /// The time from the declaration of the operator's first informer until all informers have

@@ -121,6 +121,8 @@ const NOTES: &str = "
   the program of the image, which has another C library, with `start --program $(deploy/image/build.sh)`.
 - *Requests per informer*: the requests that the API server counted for the informers' API group, open watches included.
   The informers read custom resources. For a built-in kind, kubewarm first sends two lists of one object.
+- *Second replica*: a replica starts next to a ready one, and copies its stores. In turns, the same replica starts alone
+  and lists. The count of lists leaves out kubewarm's own resources.
 - *On a node* (not in the table): the target is 15 s from `helm install --wait` with two replicas to a Ready profile. As
   root, run `cargo test --test node install` to measure it.
 - *Plain pods* have two containers, labels, an owner and managedFields. *Pods with status* have a shorter spec. Their
@@ -148,6 +150,7 @@ $B forwarded-writes --pods 50000              # the same
 $B start                                      # --program FILE: another build of kubewarm
 $B informers
 $B idle
+$B copies                                     # --out docs/performance.md: updates the last run's document
 ```
 ";
 

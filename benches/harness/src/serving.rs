@@ -3,14 +3,47 @@
 use anyhow::Result;
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
 };
 
-/// An address of this host with a port that is free now. Another process could take the port, but
-/// an operator binds it within milliseconds.
+/// The files with which operators copy stores from each other.
+#[derive(Debug)]
+pub(crate) struct PeerFiles {
+    /// The certificate of all operators.
+    pub(crate) certificate: ReadApiCertificate,
+    token: PathBuf,
+}
+
+impl PeerFiles {
+    /// Writes `token`, a token for the audience `kubewarm-peer`, to a file in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub(crate) fn create(
+        folder: &Path,
+        certificate: ReadApiCertificate,
+        token: &str,
+    ) -> Result<Self> {
+        let path = folder.join("peer-token");
+        fs::write(&path, token)?;
+        Ok(Self { certificate, token: path })
+    }
+
+    /// The flags of an operator whose peer is at `address`.
+    pub(crate) fn flags(&self, address: SocketAddr) -> [String; 3] {
+        [
+            format!("--peer-address={address}"),
+            format!("--peer-ca-file={}", self.certificate.authority().display()),
+            format!("--peer-token-file={}", self.token.display()),
+        ]
+    }
+}
+
+/// An address of this host with a port that is free now.
 pub(crate) fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+    Ok((Ipv4Addr::LOCALHOST, testbed::free_port()?).into())
 }
 
 /// A self-signed certificate for 127.0.0.1, which several operators can use.

@@ -104,15 +104,44 @@
 {{- end -}}
 {{- end -}}
 
+{{- if and .Values.inject.enabled .Values.watchNamespaces -}}
+{{- fail "inject.enabled: kubewarm publishes CAs in labelled namespaces, which needs a ClusterRole; with watchNamespaces leave it false" -}}
+{{- end -}}
+{{- if and .Values.inject.enabled (not (include "kubewarm.tls.isIssued" .)) -}}
+{{- fail "inject.enabled: kubewarm publishes the CAs that it creates; set tls.source to Operator, and readApi.enabled or metrics.tls.enabled" -}}
+{{- end -}}
+
+{{- if .Values.inject.policy.enabled -}}
+{{- if not .Values.inject.enabled -}}
+{{- fail "inject.policy.enabled: injected pods need kubewarm's CA in their namespace; set inject.enabled to true" -}}
+{{- end -}}
+{{- if not (and .Values.readApi.enabled .Values.readApi.forward) -}}
+{{- fail "inject.policy.enabled: injected pods send all requests to kubewarm; set readApi.enabled and readApi.forward to true" -}}
+{{- end -}}
+{{- if not (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "inject.policy.enabled: MutatingAdmissionPolicies need Kubernetes 1.36, and this cluster has %s; leave it false, or pass --kube-version to helm template" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- end -}}
+
 {{- with .Values.tls -}}
 {{- if and (eq .source "Secret") (not .secretName) (include "kubewarm.tls.isMounted" $root) -}}
 {{- fail "tls.secretName: tls.source is Secret; set the Secret's name" -}}
 {{- end -}}
+{{- if include "kubewarm.tls.isIssued" $root -}}
+{{- if .secretName -}}
+{{- fail "tls.secretName: with tls.source Operator, kubewarm names the Secret itself; leave the value empty, or set another tls.source" -}}
+{{- end -}}
+{{- range $index, $name := .names -}}
+{{- if hasPrefix "*." $name -}}
+{{- fail (printf "tls.names[%d]: a CA that kubewarm creates permits no wildcard; name each host, or use another tls.source" $index) -}}
+{{- end -}}
+{{- if and (regexMatch "(^|\\.)[0-9]+$" $name) (not (regexMatch "^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.|$)){4}$" $name)) -}}
+{{- fail (printf "tls.names[%d]: %s is neither a DNS name nor an IP address" $index $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq .source "CertManager") (not .issuer.name) (include "kubewarm.tls.isMounted" $root) -}}
 {{- fail "tls.issuer.name: tls.source is CertManager; set the issuer's name" -}}
-{{- end -}}
-{{- if and (eq .source "Process") $root.Values.metrics.tls.enabled $monitor -}}
-{{- fail (printf "%s: tls.source is Process, and Prometheus cannot verify a certificate that each replica creates; use another source" $monitorValue) -}}
 {{- end -}}
 {{- end -}}
 

@@ -38,24 +38,63 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- with $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
-{{/* Not empty if the pods read their certificate from a Secret. */}}
+{{/* Not empty if the pods read their certificate from a mounted Secret. */}}
 {{- define "kubewarm.tls.isMounted" -}}
 {{- $isShown := or .Values.readApi.enabled .Values.metrics.tls.enabled -}}
-{{- if and $isShown (ne .Values.tls.source "Process") -}}yes{{- end -}}
+{{- if and $isShown (ne .Values.tls.source "Operator") -}}yes{{- end -}}
 {{- end -}}
 
-{{/* The Secret of the certificate. */}}
+{{/* Not empty if kubewarm issues the certificate. */}}
+{{- define "kubewarm.tls.isIssued" -}}
+{{- $isShown := or .Values.readApi.enabled .Values.metrics.tls.enabled -}}
+{{- if and $isShown (eq .Values.tls.source "Operator") -}}yes{{- end -}}
+{{- end -}}
+
+{{/*
+The Secret of the certificate. If kubewarm issues it, also the ConfigMap of its CA. The names differ, because a Secret's
+type cannot change, and earlier versions of the chart created a Secret of another type.
+*/}}
 {{- define "kubewarm.tls.secret" -}}
-{{- .Values.tls.secretName | default (printf "%s-tls" (include "kubewarm.fullname" .)) -}}
+{{- if eq .Values.tls.source "Operator" -}}{{ include "kubewarm.fullname" . }}-ca
+{{- else -}}{{ .Values.tls.secretName | default (printf "%s-tls" (include "kubewarm.fullname" .)) }}{{- end -}}
 {{- end -}}
 
-{{/* The names and addresses in the certificate, as a list in YAML: of the Services, and of a port-forward. */}}
-{{- define "kubewarm.tls.names" -}}
+{{/* The value of --auth. */}}
+{{- define "kubewarm.readApi.auth" -}}
+{{- .Values.readApi.auth | default (ternary "caller-token" "delegated" (not (empty .Values.watchNamespaces))) -}}
+{{- end -}}
+
+{{/*
+Not empty if a starting replica copies stores from the others. The replicas need permission for the TokenReviews by which
+they authenticate to each other.
+*/}}
+{{- define "kubewarm.peers" -}}
+{{- $isDelegated := eq (include "kubewarm.readApi.auth" .) "delegated" -}}
+{{- if and .Values.readApi.enabled .Values.readApi.copyStores $isDelegated -}}yes{{- end -}}
+{{- end -}}
+
+{{/* The headless Service of all ready replicas. */}}
+{{- define "kubewarm.peers.service" -}}
+{{- include "kubewarm.fullname" . | trunc 57 | trimSuffix "-" }}-peers
+{{- end -}}
+
+{{/* The Services whose names are in the certificate, separated by commas. */}}
+{{- define "kubewarm.tls.services" -}}
 {{- $service := include "kubewarm.fullname" . -}}
+{{- join "," (list $service (printf "%s-metrics" $service) (include "kubewarm.peers.service" .)) -}}
+{{- end -}}
+
+{{/*
+The names and addresses in a certificate that kubewarm does not issue, as a list in YAML: of the Services, of the API
+server for programs that read from kubewarm instead, and of a port-forward.
+*/}}
+{{- define "kubewarm.tls.names" -}}
 {{- $names := list -}}
-{{- range list $service (printf "%s-metrics" $service) -}}
-{{- $there := printf "%s.%s" . $.Release.Namespace -}}
-{{- $names = concat $names (list . $there (printf "%s.svc" $there) (printf "%s.svc.%s" $there $.Values.clusterDomain)) -}}
+{{- $namespaces := dict "kubernetes" "default" -}}
+{{- range append (include "kubewarm.tls.services" . | splitList ",") "kubernetes" -}}
+{{- $there := printf "%s.%s" . (get $namespaces . | default $.Release.Namespace) -}}
+{{- $domain := $.Values.clusterDomain | default "cluster.local" -}}
+{{- $names = concat $names (list . $there (printf "%s.svc" $there) (printf "%s.svc.%s" $there $domain)) -}}
 {{- end -}}
 {{- concat $names (list "localhost" "127.0.0.1" "::1") .Values.tls.names | uniq | toYaml -}}
 {{- end -}}

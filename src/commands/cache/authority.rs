@@ -33,40 +33,38 @@ pub(in crate::commands) async fn authority(
         let certificates = certificates(&text).ok_or_else(|| CommandError::new(empty()))?;
         return Ok((certificates, None));
     }
+    let (connection, namespace) = (connect()?, args.operator_namespace.name());
+    if let Some(name) = &args.cache_secret {
+        return Ok((of_secret(&connection, namespace, name).await?, None));
+    }
+    // kubewarm's own CA is in a ConfigMap, because nobody needs permission for its key.
     let config_map = format!("{}-ca", args.cache_service);
-    read_secret(&connect()?, args.operator_namespace.name(), &args.cache_secret, &config_map).await
+    if let Some(certificates) = of_config_map(&connection, namespace, &config_map).await {
+        return Ok((certificates, Some(remark(&format!("{namespace}/{config_map}")))));
+    }
+    let secret = of_secret(&connection, namespace, &format!("{}-tls", args.cache_service)).await;
+    let certificates = secret.map_err(|error| {
+        let absent = format!("there is no ConfigMap {namespace}/{config_map} with a CA that you may get");
+        CommandError::caused(
+            format!("{absent}; name the Secret of the read API with --cache-secret and --operator-namespace, \
+                     or pass --cache-certificate-authority"),
+            error,
+        )
+    })?;
+    Ok((certificates, None))
 }
 
-async fn read_secret(
+async fn of_secret(
     connection: &ApiServerConnection,
     namespace: &str,
     name: &str,
-    config_map: &str,
-) -> Result<(String, Option<String>), CommandError> {
+) -> Result<String, CommandError> {
     let title = format!("{namespace}/{name}");
     let secrets = Api::<Secret>::namespaced(connection.client(), namespace);
-    let secret = match secrets.get(name).await {
-        Ok(secret) => secret,
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            return Err(CommandError::new(format!(
-                "there is no Secret {title}: name the one of the read API with \
-                 --cache-secret and --operator-namespace, or pass --cache-certificate-authority"
-            )));
-        }
-        Err(kube::Error::Api(status)) if status.code == 403 => {
-            let certificates = of_config_map(connection, namespace, config_map).await;
-            let config_map = format!("{namespace}/{config_map}");
-            if let Some(certificates) = certificates {
-                return Ok((certificates, Some(remark(&config_map, &title))));
-            }
-            return Err(CommandError::new(format!(
-                "you may not get Secret {title}, which holds the key of the read API, too: {}; and there is \
-                 no ConfigMap {config_map} that you may get; pass its CA with --cache-certificate-authority",
-                status.message
-            )));
-        }
-        Err(error) => return Err(CommandError::of_request(format!("Secret {title}"), error)),
-    };
+    let secret = secrets
+        .get(name)
+        .await
+        .map_err(|error| CommandError::of_request(format!("Secret {title}"), error))?;
     let data = secret.data.unwrap_or_default();
     let certificates = KEYS.into_iter().find_map(|key| {
         let bytes = &data.get(key)?.0;
@@ -77,11 +75,11 @@ async fn read_secret(
             "Secret {title} holds no certificate in ca.crt or tls.crt; name another with --cache-secret"
         )
     };
-    certificates.map(|certificates| (certificates, None)).ok_or_else(|| CommandError::new(empty()))
+    certificates.ok_or_else(|| CommandError::new(empty()))
 }
 
-/// Returns the CA from the chart's `ConfigMap`, which contains no private key. Returns `None` for
-/// any error, because the caller then reports that the user cannot read the Secret.
+/// Returns the CA from kubewarm's `ConfigMap`, which contains no private key. Returns `None` for
+/// any error, because the caller then reads the Secret.
 async fn of_config_map(
     connection: &ApiServerConnection,
     namespace: &str,
@@ -94,10 +92,10 @@ async fn of_config_map(
 
 /// Returns the warning for a CA from a `ConfigMap`: more users can write a `ConfigMap` than a
 /// Secret.
-fn remark(config_map: &str, secret: &str) -> String {
+fn remark(config_map: &str) -> String {
     format!(
-        "took the CA of ConfigMap {config_map}, because you may not get Secret {secret}; anyone who may write \
-         that ConfigMap decides which server your clients trust"
+        "took the CA of ConfigMap {config_map}; anyone who may write that ConfigMap decides which server your \
+         clients trust"
     )
 }
 

@@ -7,10 +7,11 @@ pub(super) use self::authority::authority;
 use super::{CommandError, flag_values, profile_source::OperatorNamespaceArgs};
 use clap::Args;
 use http::Uri;
-use k8s_openapi::ByteString;
-use kube::config::{Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
-use kubewarm_api::model::{ProfileRef, is_dns_label};
-use kubewarm_client::{ApiServerConnection, ConnectError, ContextUser};
+use kube::config::{Cluster, Kubeconfig};
+use kubewarm_api::model::ProfileRef;
+use kubewarm_client::{
+    ApiServerConnection, ConnectError, ContextUser, kubeconfig_cluster, single_context_kubeconfig,
+};
 use std::path::PathBuf;
 
 /// Address of the read API and the CA that verifies it. No flag disables verification.
@@ -24,7 +25,7 @@ pub struct CacheConnectionArgs {
     pub cache_server: Option<Uri>,
 
     /// Read only from this profile; needs `get` on the profile.
-    #[arg(long, value_name = "NAME", value_parser = dns_name)]
+    #[arg(long, value_name = "NAME", value_parser = flag_values::dns_name)]
     pub cache_profile: Option<String>,
 
     /// Namespace of --cache-profile [default: the context's].
@@ -38,7 +39,7 @@ pub struct CacheConnectionArgs {
 
     /// Host name that the read API's certificate must contain [default: the host of --cache-server;
     /// for a local host without --cache-certificate-authority, the Service's name].
-    #[arg(long, value_name = "NAME", value_parser = dns_name)]
+    #[arg(long, value_name = "NAME", value_parser = flag_values::dns_name)]
     pub cache_tls_server_name: Option<String>,
 
     #[command(flatten)]
@@ -53,10 +54,10 @@ pub struct CacheServiceArgs {
     #[arg(long, value_name = "NAME", default_value = "kubewarm")]
     pub cache_service: String,
 
-    /// Secret whose `ca.crt`, or else `tls.crt`, verifies the read API. Without permission to get
-    /// the Secret, kubewarm uses the `ConfigMap` SERVICE-ca.
-    #[arg(long, value_name = "NAME", default_value = "kubewarm-tls")]
-    pub cache_secret: String,
+    /// Secret whose `ca.crt`, or else `tls.crt`, verifies the read API [default: the `ConfigMap`
+    /// SERVICE-ca, or else the Secret SERVICE-tls].
+    #[arg(long, value_name = "NAME")]
+    pub cache_secret: Option<String>,
 
     /// PEM file with the certificate of the CA or of the read API, instead of the Secret.
     #[arg(long, value_name = "FILE")]
@@ -92,16 +93,6 @@ fn server(text: &str) -> Result<Uri, String> {
     Err(error())
 }
 
-fn dns_name(text: &str) -> Result<String, String> {
-    if text.split('.').all(is_dns_label) {
-        return Ok(text.to_owned());
-    }
-    Err("expected a name of DNS: lower-case letters, digits, '-' and '.'".to_owned())
-}
-
-/// Name of cluster, user and context in the kubeconfig.
-const NAME: &str = "kubewarm";
-
 /// Returns a kubeconfig for the read API with the user of `context`. The second value is a warning
 /// if the CA comes from a `ConfigMap`. The function calls `connect` to read the CA from the
 /// cluster.
@@ -124,7 +115,7 @@ pub(super) async fn kubeconfig(
     }
     let (certificates, remark) = authority(&args.service, connect).await?;
     let profile = profile(args, context.namespace.as_deref());
-    Ok((document(cluster(args, profile.as_ref(), certificates), context), remark))
+    Ok((single_context_kubeconfig(cluster(args, profile.as_ref(), certificates), context), remark))
 }
 
 /// Returns a kubeconfig without credentials for the admin port of a pod of the read API's Service.
@@ -136,13 +127,9 @@ pub(super) fn admin_kubeconfig(
     certificates: Option<String>,
 ) -> Kubeconfig {
     let scheme = if certificates.is_some() { "https" } else { "http" };
-    let cluster = Cluster {
-        server: Some(format!("{scheme}://localhost")),
-        tls_server_name: Some(args.host()).filter(|_| certificates.is_some()),
-        certificate_authority_data: certificates.map(base64),
-        ..Cluster::default()
-    };
-    document(cluster, ContextUser::default())
+    let name = Some(args.host()).filter(|_| certificates.is_some());
+    let cluster = kubeconfig_cluster(format!("{scheme}://localhost"), name, certificates);
+    single_context_kubeconfig(cluster, ContextUser::default())
 }
 
 /// Returns the profile that `--cache-profile` names. Without a namespace in `args`, the profile is
@@ -168,53 +155,12 @@ fn cluster(args: &CacheConnectionArgs, profile: Option<&ProfileRef>, authority: 
     let is_of_secret = args.service.cache_certificate_authority.is_none();
     let is_forward = args.cache_server.as_ref().is_some_and(is_this_host) && is_of_secret;
     let name = args.cache_tls_server_name.clone().or_else(|| is_forward.then_some(service));
-    Cluster {
-        server: Some(format!("{}{path}", server.trim_end_matches('/'))),
-        certificate_authority_data: Some(base64(authority)),
-        tls_server_name: name,
-        ..Cluster::default()
-    }
+    kubeconfig_cluster(format!("{}{path}", server.trim_end_matches('/')), name, Some(authority))
 }
 
 fn is_this_host(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
-}
-
-fn document(cluster: Cluster, ContextUser { user, namespace }: ContextUser) -> Kubeconfig {
-    let name = || NAME.to_owned();
-    let context = Context { cluster: name(), user: Some(name()), namespace, ..Context::default() };
-    Kubeconfig {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Config".to_owned()),
-        clusters: vec![NamedCluster {
-            name: name(),
-            cluster: Some(cluster),
-            ..NamedCluster::default()
-        }],
-        auth_infos: vec![NamedAuthInfo {
-            name: name(),
-            auth_info: Some(user),
-            ..NamedAuthInfo::default()
-        }],
-        contexts: vec![NamedContext {
-            name: name(),
-            context: Some(context),
-            ..NamedContext::default()
-        }],
-        current_context: Some(name()),
-        ..Kubeconfig::default()
-    }
-}
-
-/// Encodes `text` in standard base64. Kubernetes encodes bytes in JSON the same way, so
-/// `ByteString` contains the needed encoder.
-fn base64(text: String) -> String {
-    match serde_json::to_value(ByteString(text.into_bytes())) {
-        Ok(serde_json::Value::String(text)) => text,
-        // Unreachable: `ByteString` always serializes to a string.
-        Ok(_) | Err(_) => String::new(),
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 
 mod summary;
 
-use self::summary::ForwardedSummary;
+pub(super) use self::summary::ForwardedSummary;
+
 use super::{
     CommandError,
     cache::{CacheServiceArgs, admin_kubeconfig, authority},
@@ -15,7 +16,9 @@ use super::{
 };
 use clap::Args;
 use jiff::Timestamp;
+use kube::config::Kubeconfig;
 use kubewarm_client::{ApiServerConnection, get};
+use std::time::Duration;
 
 /// Path of the list of forwarded reads at the admin port.
 const PATH: &str = "/debug/forwarded";
@@ -57,10 +60,25 @@ pub async fn forwarded(
     now: impl Fn() -> Timestamp,
 ) -> Result<CommandExitCode, CommandError> {
     let connection = args.connection.connect()?;
-    let namespace = args.service.operator_namespace.name();
-    let ports = open_admin_ports(&connection, namespace, &args.service.cache_service).await?;
+    let timeout = args.connection.request_timeout();
+    let summary = fetch_user_reads(connection, &args.service, timeout).await?;
+    show(&summary.report(now()), args.output.format)
+}
+
+/// Reads `/debug/forwarded` of all ready pods.
+///
+/// # Errors
+///
+/// [`CommandError`] as for [`forwarded`].
+pub(super) async fn fetch_user_reads(
+    connection: ApiServerConnection,
+    service: &CacheServiceArgs,
+    timeout: Option<Duration>,
+) -> Result<ForwardedSummary, CommandError> {
+    let namespace = service.operator_namespace.name();
+    let ports = open_admin_ports(&connection, namespace, &service.cache_service).await?;
     let certificates = if ports.iter().any(|port| port.is_tls) {
-        let (certificates, remark) = authority(&args.service, || Ok(connection)).await?;
+        let (certificates, remark) = authority(service, || Ok(connection)).await?;
         if let Some(remark) = remark {
             tell(&remark);
         }
@@ -72,22 +90,21 @@ pub async fn forwarded(
     for port in ports {
         let pod = port.pod.clone();
         let certificates = certificates.clone().filter(|_| port.is_tls);
-        match read(port, args, certificates).await {
+        let kubeconfig = admin_kubeconfig(service, certificates);
+        match read(port, kubeconfig, timeout).await {
             Ok(body) => summary.add(&pod, &body),
             Err(error) => summary.add_unread(&pod, &error),
         }
     }
-    show(&summary.report(now()), args.output.format)
+    Ok(summary)
 }
 
 /// Returns the body of a pod's response to a request for the list of forwarded reads.
 async fn read(
     port: AdminPortForward,
-    args: &ForwardedArgs,
-    certificates: Option<String>,
+    kubeconfig: Kubeconfig,
+    timeout: Option<Duration>,
 ) -> Result<Vec<u8>, CommandError> {
-    let timeout = args.connection.request_timeout();
-    let kubeconfig = admin_kubeconfig(&args.service, certificates);
     let pod = ApiServerConnection::from_kubeconfig(kubeconfig, timeout, Some(port.streams?))?;
     let failed = |fault| CommandError::caused(format!("{PATH} was not read"), fault);
     let answer = get(&pod.client(), PATH).await.map_err(failed)?;

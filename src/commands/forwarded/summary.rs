@@ -4,7 +4,7 @@ use crate::commands::{
     report::{
         CommandExitCode, CommandReport, ReportFact, ReportRow, ReportSection, RowMark, TextTone,
     },
-    text::{length, span},
+    text::{causes, length, span},
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,14 +12,15 @@ use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
-    iter::successors,
 };
 
 /// The forwarded reads from the replicas that the command could read, and the replicas that it
 /// could not read.
 #[derive(Default)]
-pub(super) struct ForwardedSummary {
+pub(in crate::commands) struct ForwardedSummary {
     entries: BTreeMap<ForwardedBy, ForwardedReadSum>,
+    /// Lists and watches that kubewarm served, by user.
+    served: BTreeMap<String, u64>,
     /// The pods whose forwarded reads the command could not read, with the reasons.
     unread: BTreeMap<String, String>,
 }
@@ -56,6 +57,17 @@ struct ForwardedEntry {
 #[derive(Deserialize)]
 struct ForwardedList {
     forwarded: Vec<ForwardedEntry>,
+    /// Replicas of an earlier version do not have it.
+    #[serde(default)]
+    served: Vec<ServedReads>,
+}
+
+/// The lists and watches of one user that a replica served from its stores.
+#[derive(Deserialize)]
+struct ServedReads {
+    user: String,
+    lists: u64,
+    watches: u64,
 }
 
 impl ForwardedSummary {
@@ -76,12 +88,30 @@ impl ForwardedSummary {
                 })
                 .or_insert(reads);
         }
+        for ServedReads { user, lists, watches } in list.served {
+            let sum = self.served.entry(user).or_default();
+            *sum = sum.saturating_add(lists).saturating_add(watches);
+        }
+    }
+
+    /// The kinds whose lists and watches kubewarm forwarded for `user`, as kubectl writes them.
+    pub(in crate::commands) fn kinds_of(&self, user: &str) -> BTreeSet<String> {
+        let is_listed = |(by, sum): &(&ForwardedBy, &ForwardedReadSum)| {
+            by.user == user && sum.lists_and_watches() > 0
+        };
+        self.entries.iter().filter(is_listed).map(|(by, _)| by.kind()).collect()
+    }
+
+    /// How many lists and watches of `user` kubewarm served, and how many it forwarded.
+    pub(in crate::commands) fn share(&self, user: &str) -> (u64, u64) {
+        let forwarded = self.entries.iter().filter(|(by, _)| by.user == user);
+        let served = self.served.get(user).copied().unwrap_or_default();
+        (served, forwarded.map(|(_, sum)| sum.lists_and_watches()).sum())
     }
 
     /// Adds a replica that could not be read, with the reason.
     pub(super) fn add_unread(&mut self, pod: &str, error: &dyn Error) {
-        let causes = successors(Some(error), |&cause| cause.source()).map(ToString::to_string);
-        self.unread.insert(pod.to_owned(), causes.collect::<Vec<_>>().join(": "));
+        self.unread.insert(pod.to_owned(), causes(error));
     }
 
     /// Returns the report, with the kinds that cost the API server most first.
@@ -105,7 +135,9 @@ impl ForwardedSummary {
             .into_iter()
             .map(|(by, reads)| ForwardedEntry { by: by.clone(), reads: reads.clone() })
             .collect();
-        let data = json!({ "forwarded": entries, "unread": self.unread });
+        let data = json!({
+            "forwarded": entries, "served": self.served, "unread": self.unread,
+        });
         let verdict =
             if self.unread.is_empty() { CommandExitCode::Good } else { CommandExitCode::Bad };
         CommandReport { sections, verdict, data, names: Some(kinds.into_iter().collect()) }

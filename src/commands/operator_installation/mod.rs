@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{Client, api::ObjectList};
 use kubewarm_api::{
-    manifests::OperatorFeature,
+    manifests::{CERTIFICATE_SECRET, OperatorFeature},
     model::{ListPolicy, OperatorScope, RequestFault, Subject, WatchedNamespaces, is_dns_label},
 };
 use kubewarm_client::get;
@@ -167,15 +167,43 @@ pub(super) fn features(deployments: &[Deployment]) -> Result<Vec<OperatorFeature
         // The read API is enabled by default; only an empty `--api-addr` disables it.
         let reads = flag_value(container, "api-addr")?.is_none_or(|address| !address.is_empty());
         let rules = reads && flag_value(container, "authorization")? == Some("rbac");
+        // kubewarm knows the permissions only for the Secret that its own manifests contain.
+        let certificate = flag_value(container, "certificate-secret")? == Some(CERTIFICATE_SECRET);
+        let inject = flag_value(container, "inject")?.is_some_and(|value| value != "false");
+        let policy = flag_value(container, "inject-policy")?.is_some_and(|value| value != "false");
         let all = [
             (metrics_auth, OperatorFeature::MetricsAuth),
             (reads, OperatorFeature::ReadApi),
             (rules, OperatorFeature::RbacAuthorization),
+            (certificate, OperatorFeature::Certificate),
+            (inject, OperatorFeature::Inject),
+            (policy, OperatorFeature::InjectPolicy),
         ];
         let enabled = all.into_iter().filter(|(is_enabled, _)| *is_enabled);
         Ok(enabled.map(|(_, feature)| feature).collect())
     })?;
     Ok(features.unwrap_or_default())
+}
+
+/// Whether the operator forwards requests that it cannot answer. Without a Deployment the result is
+/// `None`.
+///
+/// # Errors
+///
+/// The reason, if the Deployments differ, or if the flag cannot be read exactly.
+pub(super) fn is_forwarding(deployments: &[Deployment]) -> Result<Option<bool>, String> {
+    same_in_all(deployments, |_, container| {
+        Ok(flag_value(container, "forward")?.is_some_and(|value| value != "false"))
+    })
+}
+
+/// Returns the Secret of the certificate that the operator issues, and the name of its `ConfigMap`.
+/// Without a readable flag, this is the chart's default.
+pub(super) fn certificate_secret(deployments: &[Deployment]) -> String {
+    let name = same_in_all(deployments, |_, container| {
+        Ok(flag_value(container, "certificate-secret")?.map(str::to_owned))
+    });
+    name.ok().flatten().flatten().unwrap_or_else(|| CERTIFICATE_SECRET.to_owned())
 }
 
 /// Returns how the operator lists the objects of profiles, from the `run` flags in `deployments`,

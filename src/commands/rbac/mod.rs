@@ -59,6 +59,21 @@ pub struct RbacArgs {
     #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
     pub rbac_authorization: bool,
 
+    /// With --operator: add the objects and permissions for
+    /// `kubewarm run --certificate-secret=kubewarm-ca`.
+    #[arg(long, requires = "operator", conflicts_with_all = ["name", "file"])]
+    pub certificate: bool,
+
+    /// With --operator: add the permissions for `kubewarm run --inject`, and the admission policy
+    /// that limits them.
+    #[arg(long, requires = "operator", conflicts_with_all = ["name", "file", "watch_namespaces"])]
+    pub inject: bool,
+
+    /// With --operator: add the objects and permissions for `kubewarm run --inject-policy`, and the
+    /// admission policy that injects pods, which needs Kubernetes 1.36.
+    #[arg(long, requires = "inject", conflicts_with_all = ["name", "file", "watch_namespaces"])]
+    pub inject_policy: bool,
+
     /// Print the permissions that the manifests would add and remove, instead of the manifests.
     #[arg(long)]
     pub diff: bool,
@@ -114,7 +129,11 @@ pub async fn rbac(args: &RbacArgs) -> Result<CommandExitCode, CommandError> {
         let metrics_auth = args.metrics_auth.then_some(OperatorFeature::MetricsAuth);
         let read_api = args.read_api.then_some(OperatorFeature::ReadApi);
         let rules = args.rbac_authorization.then_some(OperatorFeature::RbacAuthorization);
-        let features: Vec<_> = [metrics_auth, read_api, rules].into_iter().flatten().collect();
+        let certificate = args.certificate.then_some(OperatorFeature::Certificate);
+        let inject = args.inject.then_some(OperatorFeature::Inject);
+        let policy = args.inject_policy.then_some(OperatorFeature::InjectPolicy);
+        let features = [metrics_auth, read_api, rules, certificate, inject, policy];
+        let features: Vec<_> = features.into_iter().flatten().collect();
         let OperatorArgs { operator_namespace, watch_namespaces } = &args.spec.operator;
         operator_namespace.require("--operator-namespace", GRANTED)?;
         render_operator(operator_namespace.name(), watch_namespaces, &features)?

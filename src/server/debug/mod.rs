@@ -58,7 +58,7 @@ async fn forwarded(request: HttpRequest, admin: web::Data<AdminState>) -> HttpRe
     if let Err(refusal) = admin.scrapers.admit_inside(&request, "/debug/forwarded").await {
         return refusal;
     }
-    HttpResponse::Ok().content_type(ContentType::json()).body(admin.forwarded_reads.to_json())
+    HttpResponse::Ok().content_type(ContentType::json()).body(admin.user_reads.to_json())
 }
 
 async fn appliers(request: HttpRequest, admin: web::Data<AdminState>) -> HttpResponse {
@@ -142,7 +142,7 @@ mod tests {
             let (code, body) = ask(&admin, peer, get("/debug/watchers")).await;
             assert_eq!((code, &*body), (StatusCode::OK, "{\"watchers\":[]}\n"));
             let (code, body) = ask(&admin, peer, get("/debug/forwarded")).await;
-            assert_eq!((code, &*body), (StatusCode::OK, "{\"forwarded\":[]}\n"));
+            assert_eq!((code, &*body), (StatusCode::OK, "{\"forwarded\":[],\"served\":[]}\n"));
             let (code, body) = ask(&admin, peer, get("/debug/appliers")).await;
             assert_eq!((code, &*body), (StatusCode::OK, "{\"appliers\":[]}\n"));
             assert_eq!(ask(&admin, peer, put()).await.0, StatusCode::OK);

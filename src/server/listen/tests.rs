@@ -31,7 +31,7 @@ fn admin() -> Arc<AdminState> {
         scrapers: MetricsAccess::Unrestricted,
         set_log_filter: Box::new(|_| Ok(())),
         watchers: kubewarm_serve::WatcherRegistry::default(),
-        forwarded_reads: kubewarm_serve::ForwardedReads::default(),
+        user_reads: kubewarm_serve::UserReads::default(),
         appliers: kubewarm_serve::ApplierRegistry::default(),
         now: || Timestamp::UNIX_EPOCH,
     })

@@ -13,7 +13,8 @@ use kubewarm_api::{
 };
 use kubewarm_cache::{
     informer::{
-        FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, PermissionState, Verb,
+        FirstSync, FirstSyncMethod, InformerFault, InformerPhase, InformerReport, PermissionState,
+        Verb,
     },
     store::StoreUsage,
 };
@@ -119,7 +120,7 @@ impl StatusWorld {
                 started,
                 synced,
                 took: Duration::from_secs(2),
-                strategy: ListMethod::List,
+                strategy: FirstSyncMethod::List,
             }),
             synced_at: Some(synced),
             version: Some(77.into()),

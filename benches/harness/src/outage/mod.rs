@@ -13,7 +13,7 @@ use self::{
     agents::{AgentLists, AgentServers, AgentsProcess},
     document::{API_SERVER, OutageFindings},
     population::{PODS, Population},
-    replica::ReplicaFlags,
+    replica::{MeasuredReplica, ReplicaFlags},
     stage::{Disturbance, RATES, SceneSamples, Stage},
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     reads::kubeconfig_of,
     report::Origin,
     samples::Samples,
-    serving::ReadApiCertificate,
+    serving::{PeerFiles, ReadApiCertificate},
     usage,
 };
 use anyhow::{Context, Result, ensure};
@@ -92,10 +92,7 @@ pub async fn run(plan: &OutagePlan, programs: &Programs) -> Result<()> {
     // An agent has a connection, and during the first requests up to three.
     usage::raise_file_limit(most.saturating_mul(4).saturating_add(2_000), "--agents")?;
     let cluster = Cluster::start().await?;
-    let certificate = ReadApiCertificate::create(&programs.logs, "outage")?;
-    let outage =
-        OutageCluster::prepare(&cluster, programs, &certificate, Population { agents: most })
-            .await?;
+    let outage = OutageCluster::prepare(&cluster, programs, Population { agents: most }).await?;
     let mut findings = OutageFindings {
         origin: Origin::of_this_run(PODS.count, 0),
         agents: plan.agents.clone(),
@@ -131,7 +128,7 @@ pub fn report(programs: &Programs, out: &Path) -> Result<()> {
 struct OutageCluster<'a> {
     cluster: &'a Cluster,
     programs: &'a Programs,
-    certificate: &'a ReadApiCertificate,
+    peers: PeerFiles,
     population: Population,
     /// The credentials of kubewarm's ServiceAccount.
     kubeconfig: PathBuf,
@@ -143,7 +140,6 @@ impl<'a> OutageCluster<'a> {
     async fn prepare(
         cluster: &'a Cluster,
         programs: &'a Programs,
-        certificate: &'a ReadApiCertificate,
         population: Population,
     ) -> Result<Self> {
         let (client, logs) = (cluster.client(), &programs.logs);
@@ -167,7 +163,10 @@ impl<'a> OutageCluster<'a> {
         let (address, authority) = cluster.apiserver()?;
         let token = cluster.token(operator::NAMESPACE, ACCOUNT).await?;
         fs::write(&kubeconfig, kubeconfig_of(address, &authority, &token).to_string())?;
-        Ok(Self { cluster, programs, certificate, population, kubeconfig, identities })
+        let certificate = ReadApiCertificate::create(logs, "outage")?;
+        let token = cluster.peer_token(operator::NAMESPACE, ACCOUNT).await?;
+        let peers = PeerFiles::create(logs, certificate, &token)?;
+        Ok(Self { cluster, programs, peers, population, kubeconfig, identities })
     }
 
     async fn round(
@@ -179,7 +178,7 @@ impl<'a> OutageCluster<'a> {
         let flags = |authorization| ReplicaFlags {
             programs: self.programs,
             kubeconfig: &self.kubeconfig,
-            certificate: self.certificate,
+            peers: &self.peers,
             authorization,
             agents: count,
         };
@@ -236,12 +235,13 @@ impl<'a> OutageCluster<'a> {
         let (mut started, mut side) = (Vec::new(), API_SERVER);
         if replicas > 0 {
             for number in 0..replicas {
-                started.push(flags.start(&format!("replica-{number}")).await?);
+                let peer = started.first().map(|replica: &MeasuredReplica| replica.address);
+                started.push(flags.start(&format!("replica-{number}"), peer).await?);
             }
             side = flags.authorization;
             servers = AgentServers {
                 addresses: started.iter().map(|replica| replica.address).collect(),
-                authority: self.certificate.authority().to_owned(),
+                authority: self.peers.certificate.authority().to_owned(),
             };
         }
         sleep(SETTLE).await;

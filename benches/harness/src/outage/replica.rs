@@ -4,7 +4,7 @@ use super::population::{ACCOUNT, AGENTS};
 use crate::{
     operator::OperatorProcess,
     programs::Programs,
-    serving::{self, ReadApiCertificate},
+    serving::{self, PeerFiles},
 };
 use anyhow::Result;
 use std::{net::SocketAddr, path::Path};
@@ -22,7 +22,8 @@ pub(crate) struct ReplicaFlags<'a> {
     pub(crate) programs: &'a Programs,
     /// The credentials of kubewarm's own ServiceAccount.
     pub(crate) kubeconfig: &'a Path,
-    pub(crate) certificate: &'a ReadApiCertificate,
+    /// The certificate of all replicas, and how they copy stores from each other.
+    pub(crate) peers: &'a PeerFiles,
     /// The value of `--authorization`. Empty if no replica starts.
     pub(crate) authorization: &'a str,
     /// The agents that one replica must be able to serve alone.
@@ -30,13 +31,18 @@ pub(crate) struct ReplicaFlags<'a> {
 }
 
 impl ReplicaFlags<'_> {
-    /// Starts a replica at a free address, and waits until it is ready.
+    /// Starts a replica at a free address beside the replica at `peer`, and waits until it is
+    /// ready.
     ///
     /// # Errors
     ///
     /// If it is not ready within two minutes.
-    pub(crate) async fn start(&self, name: &str) -> Result<MeasuredReplica> {
-        self.start_at(serving::free_address()?, name).await
+    pub(crate) async fn start(
+        &self,
+        name: &str,
+        peer: Option<SocketAddr>,
+    ) -> Result<MeasuredReplica> {
+        self.start_at(serving::free_address()?, name, peer).await
     }
 
     /// As [`start`](Self::start), at the address of a replica that has ended.
@@ -48,8 +54,12 @@ impl ReplicaFlags<'_> {
         &self,
         address: SocketAddr,
         name: &str,
+        peer: Option<SocketAddr>,
     ) -> Result<MeasuredReplica> {
-        let mut flags = self.certificate.flags(address).to_vec();
+        let mut flags = self.peers.certificate.flags(address).to_vec();
+        // Without a peer, nobody listens at the address.
+        let nobody = serving::free_address()?;
+        flags.extend(self.peers.flags(peer.unwrap_or(nobody)));
         flags.push(format!("--authorization={}", self.authorization));
         flags.extend(raised_limits(self.agents));
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();

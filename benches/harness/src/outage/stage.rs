@@ -193,7 +193,7 @@ impl Stage<'_> {
                 for (number, old) in mem::take(&mut self.replicas).into_iter().enumerate() {
                     old.operator.kill().await?;
                     let name = format!("restarted-{number}");
-                    self.replicas.push(self.flags.start_at(old.address, &name).await?);
+                    self.replicas.push(self.flags.start_at(old.address, &name, None).await?);
                 }
                 Ok(())
             }
@@ -201,7 +201,8 @@ impl Stage<'_> {
                 for number in 0..self.replicas.len() {
                     // The oldest replica is replaced first.
                     let old = self.replicas.remove(0);
-                    self.replicas.push(self.flags.start(&format!("updated-{number}")).await?);
+                    let name = format!("updated-{number}");
+                    self.replicas.push(self.flags.start(&name, Some(old.address)).await?);
                     let addresses: Vec<_> =
                         self.replicas.iter().map(|replica| replica.address).collect();
                     self.agents.replace_servers(&addresses).await?;

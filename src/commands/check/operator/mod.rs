@@ -2,19 +2,29 @@
 
 use super::super::{
     advice::program,
-    operator_installation::{OperatorInstallation, deployments, features, version_of},
+    ca_readers::{CaReaders, fetch_ca_readers},
+    operator_installation::{
+        OperatorInstallation, certificate_secret, deployments, features, version_of,
+    },
     profile_source::OperatorArgs,
     report::{ReportRow, RowMark},
     text::{length, place},
 };
 use http::header::DATE;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::{
-    apps::v1::Deployment, authorization::v1::ResourceAttributes, coordination::v1::Lease,
+use k8s_openapi::{
+    List,
+    api::{
+        apps::v1::Deployment, authorization::v1::ResourceAttributes, coordination::v1::Lease,
+        core::v1::Service,
+    },
 };
 use kube::Client;
 use kubewarm_api::{
-    manifests::{self, Grant, GrantResource, LEASE, OperatorFeature, RbacObject, list_grants},
+    manifests::{
+        self, Grant, GrantResource, INJECT_DISABLED, INJECT_LABEL, INJECT_PARAMETERS, INJECT_PODS,
+        LEASE, OperatorFeature, RbacObject, list_grants,
+    },
     model::{AccountPolicyEnforcement, FaultReason, RequestFault, Subject},
 };
 use kubewarm_client::{ApiResponse, fetch_account_policy_enforcement, get, is_permitted};
@@ -38,7 +48,7 @@ pub(super) async fn works(
     now: Timestamp,
 ) -> Result<Vec<ReportRow>, manifests::ManifestError> {
     let namespace = args.operator_namespace.name();
-    let (mut findings, settings) = replicas(client, args).await;
+    let (mut findings, settings, secret) = replicas(client, args).await;
     let has_ready_replicas = findings.iter().any(|row| row.mark == RowMark::Good);
     let wait = if has_ready_replicas { LEADER_WAIT } else { Duration::ZERO };
     findings.push(await_leader(client, namespace, now, wait).await);
@@ -52,6 +62,7 @@ pub(super) async fn works(
             findings.push(ReportRow::unseen("what the operator may do", &fault));
         }
     }
+    findings.extend(authorities(client, namespace, &secret).await);
     findings.push(match fetch_account_policy_enforcement(client).await {
         Ok(AccountPolicyEnforcement::Enforced) => ReportRow::good(
             "an admission policy limits profiles to ServiceAccounts that their authors may use",
@@ -73,13 +84,94 @@ pub(super) async fn works(
     Ok(findings)
 }
 
-/// Returns a row for each Deployment of the operator, and the operator's settings and features.
+/// Returns rows for the running pods that mount kubewarm's CAs. Returns none if kubewarm issues no
+/// certificate.
+async fn authorities(client: &Client, namespace: &str, secret: &str) -> Vec<ReportRow> {
+    let readers = match fetch_ca_readers(client, namespace, secret).await {
+        Ok(Some(readers)) => readers,
+        Ok(None) => return Vec::new(),
+        Err(fault) => return vec![ReportRow::unseen("the pods that read kubewarm's CAs", &fault)],
+    };
+    let restart = "kubectl rollout restart deployment NAME -n NAMESPACE";
+    let mut rows = Vec::new();
+    match addresses(client, namespace).await {
+        Ok(addresses) => rows.extend(readers.astray(&addresses).map(|pods| {
+            let text = format!(
+                "injected pods lead to an address that neither kubewarm's Services nor the API server has: {pods}"
+            );
+            ReportRow::bad(text)
+                .next("kubectl warm inject KIND/NAME -n NAMESPACE --apply")
+                .next(format!("{restart}    # pods injected by label"))
+        })),
+        Err(fault) => rows.push(ReportRow::unseen("the addresses of injected pods", &fault)),
+    }
+    if let Some(pods) = readers.broken() {
+        let text = format!(
+            "pods started before kubewarm published its current CA; restart them, unless they read the CAs again: {pods}"
+        );
+        rows.push(ReportRow::bad(text).next(restart));
+    }
+    if let Some((pods, date)) = readers.outdated() {
+        let text = format!(
+            "pods started before the next CA was published; restart them before {date}: {pods}"
+        );
+        rows.push(ReportRow::note(text).next(restart));
+    }
+    let count = readers.count();
+    if rows.is_empty() && count > 0 {
+        rows.push(ReportRow::good(format!(
+            "all {count} running pods that mount kubewarm's CAs started after their publication"
+        )));
+    }
+    rows.extend(uninjected(&readers, namespace));
+    rows
+}
+
+/// Rows for the pods that the API server should inject by their namespace's label, and did not.
+fn uninjected(readers: &CaReaders, namespace: &str) -> Vec<ReportRow> {
+    let label = format!("{INJECT_LABEL}={INJECT_PODS}");
+    let unpublished = readers.unpublished().map(|names| {
+        let text = format!(
+            "the API server injects no pods of namespaces that ConfigMap {namespace}/{INJECT_PARAMETERS} does not name, \
+             although they have the label {label}; set the chart value inject.policy.enabled=true, or read why the leader \
+             cannot write: {names}"
+        );
+        ReportRow::bad(text)
+            .next(format!("kubectl -n {namespace} logs -l app.kubernetes.io/name=kubewarm --tail=20"))
+    });
+    let missed = readers.missed().map(|pods| {
+        let text = format!(
+            "pods in namespaces with the label {label} are not injected; restart them, unless their ServiceAccount is \
+             privileged: {pods}"
+        );
+        ReportRow::note(text).next("kubectl rollout restart deployment NAME -n NAMESPACE")
+    });
+    let refused = readers.refused().map(|pods| {
+        ReportRow::note(format!(
+            "pods in namespaces with the label {label} cannot be injected; to accept this, set their label \
+             {INJECT_LABEL}={INJECT_DISABLED}: {pods}"
+        ))
+    });
+    [unpublished, missed, refused].into_iter().flatten().collect()
+}
+
+/// The cluster IPs of the API server's Service, and of the Services in the operator namespace.
+async fn addresses(client: &Client, namespace: &str) -> Result<Vec<String>, RequestFault> {
+    let path = format!("/api/v1/namespaces/{namespace}/services");
+    let mut services = get(client, &path).await?.json::<List<Service>>()?.items;
+    services.push(get(client, "/api/v1/namespaces/default/services/kubernetes").await?.json()?);
+    let ips = services.into_iter().filter_map(|service| service.spec?.cluster_ips);
+    Ok(ips.flatten().collect())
+}
+
+/// Returns a row for each Deployment of the operator, the operator's settings and features, and the
+/// name of its certificate's Secret.
 /// Without a Deployment the settings are the defaults. The error explains why a setting is unknown,
 /// for instance because the container runs a shell command that sets the flags.
 async fn replicas(
     client: &Client,
     args: &OperatorArgs,
-) -> (Vec<ReportRow>, Result<(OperatorInstallation, Vec<OperatorFeature>), String>) {
+) -> (Vec<ReportRow>, Result<(OperatorInstallation, Vec<OperatorFeature>), String>, String) {
     let namespace = args.operator_namespace.name();
     let (rows, deployments) = match deployments(client, namespace).await {
         Ok(deployments) if deployments.is_empty() => {
@@ -104,7 +196,7 @@ async fn replicas(
             if settings.watched.is_empty() { features(&deployments)? } else { Vec::new() };
         Ok((settings, features))
     });
-    (rows, settings)
+    (rows, settings, certificate_secret(&deployments))
 }
 
 /// Returns the row about the leader. If no replica leads, looks again for the time `wait`.
@@ -176,6 +268,9 @@ async fn rights(
             OperatorFeature::MetricsAuth => " --metrics-auth",
             OperatorFeature::ReadApi => " --read-api",
             OperatorFeature::RbacAuthorization => " --rbac-authorization",
+            OperatorFeature::Certificate => " --certificate",
+            OperatorFeature::Inject => " --inject",
+            OperatorFeature::InjectPolicy => " --inject-policy",
         });
     }
     Ok(missing.iter().map(|lacked| of_lack(&subject, lacked, &grant)).collect())

@@ -1,25 +1,36 @@
 //! Decides when `/readyz` succeeds: once every informer that can sync has synced, or after 10
-//! minutes. `/readyz` then succeeds until the shutdown.
+//! minutes. `/readyz` then succeeds until the shutdown. If clients have a fallback, `/readyz` waits
+//! for failing informers too, and without a limit.
+
+#[cfg(test)]
+mod tests;
 
 use super::cached_response::CachedResponse;
 use jiff::{SignedDuration, Timestamp};
 use kubewarm_api::model::{FaultReason, InformerKey};
-use kubewarm_cache::informer::{InformerPhase, InformerReport};
+use kubewarm_cache::informer::{FirstSync, FirstSyncMethod, InformerPhase, InformerReport};
+use kubewarm_client::PeerReplicas;
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
     fmt,
     sync::Arc,
 };
+use tokio::sync::watch;
 
 /// Time after which `/readyz` no longer waits for a failing informer. A failing aggregated API
-/// server therefore does not make all replicas unready.
+/// server therefore does not make all replicas unready. Not if clients have a fallback.
 const MAX_FAILING: SignedDuration = SignedDuration::from_secs(60);
 
 /// Maximum time for which `/readyz` waits for informers, after kubewarm has first listed the
 /// profiles. A tenant with thousands of informers or slow lists therefore does not make all
-/// replicas unready.
+/// replicas unready. Not if clients have a fallback.
 const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
+
+/// Time after an informer's last list. After this time, its event log is as long as in other
+/// replicas. Before, a client of another replica that continues its watch here would get 410, and
+/// list. The API server sends a bookmark every minute, and each replica's event log covers 75 s.
+const LOG_WINDOW: SignedDuration = SignedDuration::from_secs(75);
 
 /// Maximum number of informers that `/readyz?verbose` names as not synced yet.
 const MAX_NAMED: usize = 100;
@@ -49,6 +60,11 @@ pub(super) struct ReadinessReport {
     /// informers that profiles declared after the start, so that new profiles cannot delay a
     /// starting replica. Later `/readyz` counts all declared informers.
     pub(super) declared: usize,
+    /// Number of informers that listed less than [`LOG_WINDOW`] ago, instead of copying a store.
+    pub(super) short_logs: usize,
+    /// Whether `/readyz` waits for the event logs of these informers, because another replica has
+    /// clients that can come here.
+    pub(super) is_log_short: bool,
     /// Number of informers that have synced once, or whose phase is `Paused`. A paused informer
     /// does not sync until a person edits its profile, so `/readyz` does not wait for it.
     pub(super) synced: usize,
@@ -59,13 +75,13 @@ pub(super) struct ReadinessReport {
     /// Number of informers whose lists have failed for 60 seconds without a success.
     pub(super) failing_long: usize,
     /// Number of informers that count neither as `synced` nor as `refused` nor as `failing_long`.
-    /// `/readyz` waits for these informers until `deadline`.
+    /// `/readyz` waits for these informers, until `deadline` if there is one.
     pub(super) pending: usize,
     /// At most 100 of the informers for which `/readyz` waits, each with its key, phase and reason
     /// of failure.
     pub(super) pending_informers: Vec<String>,
     /// Time at which the wait for the informers ends: 10 minutes after kubewarm has first listed
-    /// the profiles. `None` when the wait has ended.
+    /// the profiles. `None` when the wait has ended, or has no limit.
     pub(super) deadline: Option<Timestamp>,
 }
 
@@ -73,6 +89,14 @@ pub(super) struct ReadinessReport {
 /// begins.
 #[derive(Debug, Default)]
 pub struct ReadinessTracker {
+    /// The other replicas; `None` if replicas copy no stores.
+    peers: Option<PeerReplicas>,
+    /// The CAs of the certificate that kubewarm issues, `None` inside until the replica has it.
+    /// `None` if kubewarm issues no certificate.
+    authorities: Option<watch::Receiver<Option<Arc<str>>>>,
+    /// Whether clients use the API server while no replica is ready. Then a replica that is not
+    /// warm costs more than no replica.
+    has_fallback: bool,
     progress: Mutex<ReadinessProgress>,
     pub(super) answer: CachedResponse<Arc<ReadinessReport>>,
 }
@@ -84,6 +108,9 @@ struct ReadinessProgress {
     /// namespaces of their selectors. `/readyz` does not wait for informers that profiles declare
     /// later. `None` before that time, and after the wait has ended.
     first: Option<HashSet<InformerKey>>,
+    /// When `/readyz` first had no informer to wait for. It waits for event logs at most
+    /// [`LOG_WINDOW`] longer, also if an informer lists again and again.
+    warm_at: Option<Timestamp>,
     end: StartupOutcome,
 }
 
@@ -92,6 +119,9 @@ pub(super) enum StartupOutcome {
     /// `/readyz` still waits for informers.
     #[default]
     Waiting,
+    /// The replica has no certificate that clients can verify. This wait has no limit, because
+    /// every client would fail.
+    Uncertified,
     /// Every informer that can sync has synced.
     Ready,
     /// Some informers had not synced 10 minutes after kubewarm first listed the profiles.
@@ -101,6 +131,24 @@ pub(super) enum StartupOutcome {
 }
 
 impl ReadinessTracker {
+    /// Creates a tracker for a replica that has just started beside `peers`.
+    pub fn new(peers: Option<PeerReplicas>) -> Self {
+        Self { peers, ..Self::default() }
+    }
+
+    /// Lets `/readyz` fail until there are `authorities`: until the replica has the certificate
+    /// that kubewarm issues, clients cannot verify it.
+    #[must_use]
+    pub fn with_certificate(self, authorities: watch::Receiver<Option<Arc<str>>>) -> Self {
+        Self { authorities: Some(authorities), ..self }
+    }
+
+    /// Lets `/readyz` wait for failing informers too, and without a limit.
+    #[must_use]
+    pub fn with_fallback(self) -> Self {
+        Self { has_fallback: true, ..self }
+    }
+
     /// Makes `/readyz` fail from now on.
     pub fn begin_shutdown(&self) {
         self.progress.lock().end = StartupOutcome::Stopping;
@@ -126,7 +174,7 @@ impl ReadinessTracker {
             return ReadinessReport { end, ..ReadinessReport::default() };
         };
         let mut progress = self.progress.lock();
-        let listed_at = *progress.listed_at.get_or_insert(now);
+        let first_listed_at = *progress.listed_at.get_or_insert(now);
         if declared.is_complete && progress.first.is_none() {
             progress.first = Some(declared.informers.iter().cloned().collect());
         }
@@ -140,24 +188,42 @@ impl ReadinessTracker {
             let counts =
                 |first: &HashSet<_>| progress.end != StartupOutcome::Waiting || first.contains(key);
             if progress.first.as_ref().is_none_or(counts) {
-                readiness.add(key, reports.get(key).copied(), now);
+                let report = reports.get(key).copied();
+                readiness.add(key, report, self.has_fallback, now);
             }
         }
-        if progress.end == StartupOutcome::Waiting {
+        let is_issued = self.authorities.as_ref().is_none_or(|known| known.borrow().is_some());
+        if progress.end == StartupOutcome::Waiting && is_issued {
             // Later profiles do not delay `/readyz`, so an incomplete selector of a later profile
             // (`is_selecting`) does not matter here.
-            if progress.first.is_some() && readiness.pending == 0 {
+            let peers = self.peers.as_ref();
+            let is_warm = progress.first.is_some() && readiness.pending == 0;
+            if is_warm {
+                progress.warm_at.get_or_insert(now);
+            }
+            let has_waited =
+                progress.warm_at.is_some_and(|at| now.duration_since(at) >= LOG_WINDOW);
+            let is_log_short = peers.is_some_and(PeerReplicas::has_peers)
+                && readiness.short_logs > 0
+                && !has_waited;
+            if is_warm && !is_log_short {
                 progress.end = StartupOutcome::Ready;
-            } else if now.duration_since(listed_at) >= MAX_WAIT {
+            } else if !self.has_fallback && now.duration_since(first_listed_at) >= MAX_WAIT {
                 progress.end = StartupOutcome::TimedOut;
             } else {
-                readiness.deadline = listed_at.checked_add(MAX_WAIT).ok();
+                let deadline = first_listed_at.checked_add(MAX_WAIT).ok();
+                readiness.deadline = deadline.filter(|_| !self.has_fallback);
+                readiness.is_log_short = is_log_short;
+            }
+            if let Some(peers) = peers.filter(|_| progress.end != StartupOutcome::Waiting) {
+                peers.record_ready();
             }
         }
         if progress.end != StartupOutcome::Waiting {
             progress.first = None;
         }
-        readiness.end = progress.end;
+        let is_uncertified = progress.end == StartupOutcome::Waiting && !is_issued;
+        readiness.end = if is_uncertified { StartupOutcome::Uncertified } else { progress.end };
         readiness
     }
 }
@@ -168,10 +234,16 @@ impl ReadinessReport {
         matches!(self.end, StartupOutcome::Ready | StartupOutcome::TimedOut)
     }
 
-    fn add(&mut self, key: &InformerKey, report: Option<&InformerReport>, now: Timestamp) {
+    fn add(
+        &mut self,
+        key: &InformerKey,
+        report: Option<&InformerReport>,
+        has_fallback: bool,
+        now: Timestamp,
+    ) {
         self.declared += 1;
         if let Some(report) = report
-            && let Some(settled) = self.final_count(report, now)
+            && let Some(settled) = self.final_count(report, has_fallback, now)
         {
             *settled += 1;
             return;
@@ -184,11 +256,22 @@ impl ReadinessReport {
 
     /// Returns the field of `self` that counts the informer of `report`. Returns `None` while
     /// `/readyz` waits for this informer.
-    fn final_count(&mut self, report: &InformerReport, now: Timestamp) -> Option<&mut usize> {
+    fn final_count(
+        &mut self,
+        report: &InformerReport,
+        has_fallback: bool,
+        now: Timestamp,
+    ) -> Option<&mut usize> {
         if report.phase == InformerPhase::Blocked {
             return Some(&mut self.refused);
         }
         if report.warmed.is_some() || report.phase == InformerPhase::Paused {
+            let is_list = |warmed: &&FirstSync| warmed.strategy != FirstSyncMethod::Peer;
+            let listed_at = report.warmed.as_ref().filter(is_list).map(|warmed| warmed.synced);
+            // A copied event log is lost if the informer had to list after all.
+            let log_began_at = listed_at.max(report.last_relist.map(|relist| relist.at));
+            let is_short = log_began_at.is_some_and(|at| now.duration_since(at) < LOG_WINDOW);
+            self.short_logs += usize::from(is_short);
             return Some(&mut self.synced);
         }
         let fault = report.fault.as_ref()?;
@@ -203,7 +286,8 @@ impl ReadinessReport {
         if fault.reason.is_access_denied() || is_absent || is_unsupported {
             return Some(&mut self.refused);
         }
-        (now.duration_since(fault.since) >= MAX_FAILING).then_some(&mut self.failing_long)
+        let has_failed_long = now.duration_since(fault.since) >= MAX_FAILING;
+        (has_failed_long && !has_fallback).then_some(&mut self.failing_long)
     }
 }
 
@@ -213,8 +297,12 @@ impl fmt::Display for ReadinessReport {
             f.write_str("not ready: shutting down")
         } else if self.is_ready() {
             f.write_str("ok")
+        } else if self.end == StartupOutcome::Uncertified {
+            f.write_str("not ready: no certificate yet in the Secret of --certificate-secret")
         } else if self.is_listed && self.is_selecting && self.pending == 0 {
             f.write_str("not ready: namespaces not listed yet")
+        } else if self.is_log_short && self.pending == 0 {
+            f.write_str("not ready: event logs are shorter than 75 s")
         } else if self.is_listed {
             write!(f, "not ready: {} of {} informers pending", self.pending, self.declared)
         } else {
@@ -228,135 +316,5 @@ fn pending(key: &InformerKey, report: Option<&InformerReport>) -> String {
     match &report.fault {
         Some(fault) => format!("{key}: {:?}, {}", report.phase, fault.reason),
         None => format!("{key}: {:?}", report.phase),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::server::fixtures::{at, failing, key, listing, snapshot, synced};
-
-    fn all(informers: &[InformerKey]) -> DeclaredInformers {
-        DeclaredInformers { informers: informers.into(), is_complete: true }
-    }
-
-    #[test]
-    fn readiness_fails_until_the_profiles_are_listed() {
-        let readiness = ReadinessTracker::default();
-        let look = readiness.compute(None, &[], at(1_000));
-        assert!(!look.is_ready());
-        assert_eq!(look.to_string(), "not ready: profiles not listed yet");
-        assert!(
-            readiness.compute(Some(&all(&[])), &[], at(1_000)).is_ready(),
-            "without profiles it is ready"
-        );
-    }
-
-    #[test]
-    fn readiness_waits_for_a_declared_informer_that_has_not_started() {
-        let readiness = ReadinessTracker::default();
-        let declared = [key("pods", "a"), key("pods", "b")];
-        let informers = [snapshot(key("pods", "a"), synced())];
-        let look = readiness.compute(Some(&all(&declared)), &informers, at(1_000));
-        assert!(!look.is_ready());
-        assert_eq!(look.to_string(), "not ready: 1 of 2 informers pending");
-        assert_eq!(look.pending_informers[0], "pods.v1 in namespace b: not started");
-    }
-
-    #[test]
-    fn readiness_does_not_wait_for_refused_informers_or_for_a_minute_of_failures() {
-        let readiness = ReadinessTracker::default();
-        let names = ["a", "b", "c", "d"].map(|namespace| key("pods", namespace));
-        let informers = |since| {
-            let [a, b, c, d] = names.clone();
-            [
-                snapshot(a, synced()),
-                snapshot(b, failing(FaultReason::Forbidden, 999)),
-                snapshot(c, failing(FaultReason::NotServed, 999)),
-                snapshot(d, failing(FaultReason::Unreachable, since)),
-            ]
-        };
-        let look = readiness.compute(Some(&all(&names)), &informers(941), at(1_000));
-        assert_eq!((look.is_ready(), look.synced, look.refused, look.pending), (false, 1, 2, 1));
-        let look = readiness.compute(Some(&all(&names)), &informers(940), at(1_000));
-        assert_eq!((look.is_ready(), look.failing_long, look.pending), (true, 1, 0));
-    }
-
-    #[test]
-    fn a_refused_list_method_is_not_final_while_the_next_one_is_tried() {
-        let refused = failing(FaultReason::Unsupported, 999);
-        let trying = InformerReport { phase: InformerPhase::Listing, ..refused.clone() };
-        let declared = all(&[key("pods", "a")]);
-        let [refused, trying] = [refused, trying].map(|report| {
-            let informers = [snapshot(key("pods", "a"), report)];
-            ReadinessTracker::default().compute(Some(&declared), &informers, at(1_000))
-        });
-        assert_eq!((refused.refused, refused.pending), (1, 0));
-        assert_eq!((trying.refused, trying.pending), (0, 1));
-    }
-
-    #[test]
-    fn readiness_stays_until_the_shutdown() {
-        let readiness = ReadinessTracker::default();
-        let declared = [key("pods", "a")];
-        let look = |report| {
-            readiness.compute(
-                Some(&all(&declared)),
-                &[snapshot(key("pods", "a"), report)],
-                at(1_000),
-            )
-        };
-        assert!(look(synced()).is_ready());
-        let later = look(listing());
-        assert_eq!((later.is_ready(), later.pending), (true, 1));
-        readiness.begin_shutdown();
-        let last = look(synced());
-        assert_eq!((last.is_ready(), last.end), (false, StartupOutcome::Stopping));
-    }
-
-    #[test]
-    fn readiness_ignores_informers_that_are_added_later_or_removed() {
-        let readiness = ReadinessTracker::default();
-        let [a, b, c] = ["a", "b", "c"].map(|namespace| key("pods", namespace));
-        assert!(!readiness.compute(Some(&all(&[a.clone(), b])), &[], at(1_000)).is_ready());
-        // A profile with informer b was deleted, and another profile declared informer c.
-        let look =
-            readiness.compute(Some(&all(&[a.clone(), c])), &[snapshot(a, synced())], at(1_000));
-        assert_eq!((look.is_ready(), look.declared), (true, 1));
-    }
-
-    #[test]
-    fn readiness_waits_ten_minutes_for_queued_informers() {
-        let readiness = ReadinessTracker::default();
-        let declared = all(&[key("pods", "a"), key("pods", "b")]);
-        let informers = [snapshot(key("pods", "a"), synced())];
-        let look = |second| readiness.compute(Some(&declared), &informers, at(second));
-        assert_eq!(look(1_000).deadline, Some(at(1_600)));
-        assert!(!look(1_599).is_ready());
-        let last = look(1_600);
-        assert_eq!((last.is_ready(), last.end, last.pending), (true, StartupOutcome::TimedOut, 1));
-        assert_eq!(look(9_000).end, StartupOutcome::TimedOut, "it stays ready");
-    }
-
-    #[test]
-    fn readiness_waits_ten_minutes_for_a_selectors_namespaces() {
-        let readiness = ReadinessTracker::default();
-        let some = DeclaredInformers { informers: [key("pods", "a")].into(), is_complete: false };
-        let informers = [snapshot(key("pods", "a"), synced())];
-        let look = readiness.compute(Some(&some), &informers, at(1_000));
-        assert_eq!((look.is_ready(), look.pending), (false, 0));
-        assert_eq!(look.to_string(), "not ready: namespaces not listed yet");
-        assert!(readiness.compute(Some(&some), &informers, at(1_600)).is_ready());
-    }
-
-    #[test]
-    fn readiness_does_not_wait_for_a_selector_added_later() {
-        let readiness = ReadinessTracker::default();
-        let [a, b] = ["a", "b"].map(|namespace| key("pods", namespace));
-        assert!(
-            !readiness.compute(Some(&all(std::slice::from_ref(&a))), &[], at(1_000)).is_ready()
-        );
-        let later = DeclaredInformers { informers: [a.clone(), b].into(), is_complete: false };
-        assert!(readiness.compute(Some(&later), &[snapshot(a, synced())], at(1_001)).is_ready());
     }
 }
