@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
 use serde_json::json;
-use testbed::{ControlPlane, Helm, eventually};
+use testbed::{ControlPlane, Helm, eventually, free_port};
 
 use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
 use crate::installs::Release;
-use crate::pods::{container, free_port, get, operator, report, text};
+use crate::pods::{container, get, operator, report, text};
 use crate::scraped::check_scrape_configuration;
 
 /// A label of all objects of the test hook.
@@ -85,7 +85,7 @@ fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outc
     let (admin, api) = (free_port()?, free_port()?);
     let values = format!("operator: {{adminPort: {admin}}}\nreadApi: {{port: {api}}}\n{values}");
     release.run(&["install", "kubewarm", &chart()], Some(&values))?;
-    let (operator, files) = operator(cluster, name)?;
+    let (operator, _) = operator(cluster, name)?;
     await_operator(cluster)?;
     let has_profile = !values.contains("watchNamespaces");
     if has_profile {
@@ -111,7 +111,7 @@ fn passes(cluster: &ControlPlane, helm: &Helm, name: &str, values: &str) -> Outc
     assert!(!printed.lines().any(|line| line.starts_with(['!', '✗'])), "{printed}");
     assert_eq!(cluster.run(["get", KINDS, "-A", "-l", HOOKS, "-o", "name"])?, "");
     if name == "scraped" {
-        check_scrape_configuration(&release, &admin.to_string(), &files)?;
+        check_scrape_configuration(&release, &admin.to_string())?;
     }
     operator.term()?;
     if name == "stopped" {

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use testbed::{ControlPlane, Helm, eventually};
 
 use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
+use crate::pods::get;
 
 pub(crate) const CRD: &str = "cacheprofiles.kubewarm.io";
 /// The kinds of all objects that a release could leave behind.
@@ -59,10 +60,22 @@ impl Release<'_> {
         Ok(serde_json::from_str(&self.cluster.run(args)?)?)
     }
 
-    /// The certificate of the replicas and the CA that verifies it.
-    fn certificate(&self) -> Result<[String; 2], Failure> {
-        let secret = |key| crate::pods::secret(self.cluster, "kubewarm-tls", key);
-        Ok([secret("tls.crt")?, secret("ca.crt")?])
+    /// Writes into the Secret and the `ConfigMap` of the certificate, as the leading replica does.
+    pub(crate) fn write_certificate(&self) -> Outcome {
+        for (kind, data) in [("secret", "Y2VydGlmaWNhdGU="), ("configmap", "certificate")] {
+            let patch = json!({"data": {"ca.crt": data}}).to_string();
+            self.cluster.run(["patch", kind, "kubewarm-ca", "-n", NAMESPACE, "-p", &patch])?;
+        }
+        Ok(())
+    }
+
+    /// Fails if Helm has changed what [`Self::write_certificate`] wrote.
+    fn check_certificate(&self) -> Outcome {
+        for kind in ["secret", "configmap"] {
+            let object = get(self.cluster, &[kind, "kubewarm-ca", "-n", NAMESPACE])?;
+            assert_eq!(object["data"].as_object().map(Map::len), Some(1), "{object:#}");
+        }
+        Ok(())
     }
 
     /// The objects with the label of the release that still exist, except the CRD and its profiles,
@@ -104,7 +117,8 @@ fn live(release: &Release<'_>) -> Outcome {
         assert!(notes.contains(command), "{notes}");
     }
     assert!(!notes.contains(".status."), "no command applies a status: {notes}");
-    let (installed, certificate) = (release.profile()?, release.certificate()?);
+    let installed = release.profile()?;
+    release.write_certificate()?;
     let uid = |profile: &Value| profile.pointer("/metadata/uid").cloned();
     let targets = |profile: &Value| profile["spec"]["targets"].as_array().map(Vec::len);
     assert_eq!(targets(&installed), Some(1));
@@ -120,11 +134,11 @@ fn live(release: &Release<'_>) -> Outcome {
     let upgrade = ["upgrade", "kubewarm", &chart, "--wait"];
     release.run(&upgrade, Some(VALUES))?;
     assert_eq!(uid(&release.profile()?), uid(&installed), "nothing of it was changed");
-    assert_eq!(release.certificate()?, certificate, "readers go on trusting it");
+    release.check_certificate()?;
     release.run(&upgrade, Some(&format!("{VALUES}{MORE}")))?;
     let upgraded = release.profile()?;
     release.run(&upgrade, Some(&format!("{VALUES}{MORE}tls: {{names: [warm.example.com]}}\n")))?;
-    assert_ne!(release.certificate()?, certificate, "it is for a name more");
+    release.check_certificate()?;
     assert_eq!(targets(&upgraded), Some(2));
     // Helm 4 adopts the profile. Helm 3 cannot change an object that an install created as a hook,
     // so it deletes and creates the profile again.
@@ -134,6 +148,7 @@ fn live(release: &Release<'_>) -> Outcome {
     // delete the profile.
     release.run(&["rollback", "kubewarm", "1", "--wait"], None)?;
     assert_eq!(uid(&release.profile()?), uid(&upgraded));
+    release.check_certificate()?;
     release.run(&["uninstall", "kubewarm", "--wait"], None)?;
     assert_eq!(release.left()?, "");
     assert_eq!(uid(&release.profile()?), uid(&upgraded));

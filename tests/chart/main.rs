@@ -7,6 +7,7 @@ mod installs;
 mod manifests;
 mod monitoring;
 mod pods;
+mod post_renderer;
 mod refusals;
 mod render;
 mod scraped;

@@ -11,9 +11,7 @@ const HEADER: &str = "\
 #   kubectl apply --server-side -f operator.yaml
 #
 # `make image` builds the image. To use another image or other settings, use this folder as a base of
-# kustomize, or the chart. Each replica creates its own certificate, which no CA verifies. The chart creates
-# one for all replicas. Or mount a Secret, and set KUBEWARM_TLS_CERT_FILE and KUBEWARM_TLS_PRIVATE_KEY_FILE,
-# and for the admin port KUBEWARM_ADMIN_TLS_CERT_FILE and KUBEWARM_ADMIN_TLS_PRIVATE_KEY_FILE.
+# kustomize, or the chart.
 #
 # No client can read the metrics until you bind the role for it:
 #
@@ -28,6 +26,13 @@ metadata:
     pod-security.kubernetes.io/enforce: restricted
 ";
 
+/// Values with which the API server injects pods.
+const INJECT_PODS: &[&str] = &[
+    "--set",
+    "inject.enabled=true,inject.policy.enabled=true,readApi.forward=true",
+    "--kube-version=1.36.0",
+];
+
 /// Parts of lines that only Helm's output contains, so `deploy/operator.yaml` must not contain
 /// them.
 const OF_HELM: [&str; 3] = ["# Source: ", "helm.sh/chart: ", "app.kubernetes.io/managed-by: Helm"];
@@ -35,7 +40,7 @@ const OF_HELM: [&str; 3] = ["# Source: ", "helm.sh/chart: ", "app.kubernetes.io/
 #[test]
 fn the_plain_manifests_are_the_rendered_chart() -> Outcome {
     let [_, helm] = helms()?;
-    let rendered = render(&helm, &["--set", "crds.keep=false,tls.source=Process"])?;
+    let rendered = render(&helm, &["--set", "crds.keep=false"])?;
     let is_ours = |line: &&str| OF_HELM.iter().all(|words| !line.trim_start().starts_with(words));
     let mut generated = HEADER.to_owned();
     for document in format!("\n{}", rendered.text).split("\n---\n") {
@@ -96,12 +101,21 @@ fn the_rights_of_the_release_are_those_that_the_program_prints() -> Outcome {
     let reads = "deploy/read-api.yaml";
     let metrics = "deploy/metrics-auth.yaml";
     let rules = "deploy/rbac-authorization.yaml";
+    let (certificate, inject) = ("deploy/certificate.yaml", "deploy/inject.yaml");
+    let policy = "deploy/inject-policy.yaml";
     for (set, paths) in [
-        (&[][..], &[cluster, metrics, reads][..]),
-        (&["--set", "readApi.authorization=rbac"], &[cluster, metrics, reads, rules]),
-        (&["--set", "readApi.enabled=false"], &[cluster, metrics]),
-        (&["--set", "watchNamespaces={shop}"], &["deploy/operator-rbac-namespaces.yaml"]),
-        (&["--set", "metrics.auth.enabled=false"], &[cluster, reads]),
+        (&[][..], &[cluster, metrics, reads, certificate][..]),
+        (&["--set", "readApi.authorization=rbac"], &[cluster, metrics, reads, rules, certificate]),
+        (&["--set", "readApi.enabled=false"], &[cluster, metrics, certificate]),
+        (&["--set", "inject.enabled=true"], &[cluster, metrics, reads, certificate, inject]),
+        (INJECT_PODS, &[cluster, metrics, reads, certificate, inject, policy]),
+        (&["--set", "readApi.enabled=false,metrics.tls.enabled=false"], &[cluster, metrics]),
+        (&["--set", "tls.source=Secret,tls.secretName=own"], &[cluster, metrics, reads]),
+        (
+            &["--set", "watchNamespaces={shop}"],
+            &["deploy/operator-rbac-namespaces.yaml", certificate],
+        ),
+        (&["--set", "metrics.auth.enabled=false"], &[cluster, reads, certificate]),
     ] {
         let texts = paths.iter().map(|path| std::fs::read_to_string(file(path)));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
@@ -110,6 +124,56 @@ fn the_rights_of_the_release_are_those_that_the_program_prints() -> Outcome {
         for helm in helms()? {
             assert_eq!(rights(render(&helm, set)?.objects), printed, "{paths:?}, {}", helm.name());
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_admission_policy_of_the_chart_limits_what_kubewarm_writes() -> Outcome {
+    let of_policies = |all: Vec<Value>| -> Vec<Value> {
+        let is_policy = |one: &Value| {
+            let kind = one["kind"].as_str().unwrap_or_default();
+            kind.starts_with("ValidatingAdmission") && one["metadata"]["name"] == "kubewarm-inject"
+        };
+        all.into_iter().filter(is_policy).map(|one| one["spec"].clone()).collect()
+    };
+    let shipped = of_policies(objects(&std::fs::read_to_string(file("deploy/inject.yaml"))?)?);
+    assert_eq!(shipped.len(), 2);
+    for helm in helms()? {
+        let rendered = render(&helm, &["--set", "inject.enabled=true"])?;
+        assert_eq!(of_policies(rendered.objects), shipped, "{}", helm.name());
+        assert!(of_policies(render(&helm, &[])?.objects).is_empty());
+    }
+    Ok(())
+}
+
+#[test]
+fn the_chart_installs_the_shipped_policy_that_injects_pods() -> Outcome {
+    let of_policies = |all: Vec<Value>| -> Vec<Value> {
+        let is_policy = |one: &Value| {
+            one["kind"].as_str().is_some_and(|kind| kind.starts_with("MutatingAdmission"))
+        };
+        all.into_iter().filter(is_policy).map(|one| one["spec"].clone()).collect()
+    };
+    let shipped = std::fs::read_to_string(file("deploy/inject-policy.yaml"))?;
+    let shipped = of_policies(objects(&shipped)?);
+    assert_eq!(shipped.len(), 2);
+    for helm in helms()? {
+        let rendered = render(&helm, INJECT_PODS)?;
+        let parameters = rendered.only("ConfigMap/kubewarm-inject")?;
+        assert!(parameters["data"].is_null(), "an upgrade must not empty it: {parameters}");
+        let rendered_file = tempfile::NamedTempFile::with_suffix(".yaml")?;
+        std::fs::write(rendered_file.path(), &rendered.text)?;
+        let path = rendered_file.path().to_string_lossy();
+        surroundings()?.run(["apply", "--server-side", "--dry-run=server", "-f", &path])?;
+        assert_eq!(of_policies(rendered.objects), shipped, "{}", helm.name());
+        let without = render(&helm, &["--set", "inject.enabled=true"])?;
+        assert!(of_policies(without.objects).is_empty(), "{}", helm.name());
+        // The policy excludes the namespace of the release.
+        let elsewhere = [INJECT_PODS, &["--namespace", "ops"]].concat();
+        let elsewhere = of_policies(render(&helm, &elsewhere)?.objects);
+        let text = json!(elsewhere).to_string();
+        assert!(text.contains(r#"["kube-system","ops"]"#) && !text.contains(NAMESPACE), "{text}");
     }
     Ok(())
 }
@@ -137,7 +201,7 @@ fn the_only_lease_that_a_role_covers_is_the_one_that_decides_who_leads() -> Outc
 fn the_default_release_grants_no_access_to_metrics() -> Outcome {
     let release = "kubewarm-metrics-reader";
     for helm in helms()? {
-        for set in [&[][..], &["--set", "tls.source=Process"]] {
+        for set in [&[][..], &["--set", "tls.source=Secret,tls.secretName=own"]] {
             let rendered = render(&helm, set)?;
             let has_role =
                 rendered.of_kind("ClusterRole").any(|role| role["metadata"]["name"] == release);

@@ -23,11 +23,6 @@ pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> Result<&'a str, Failu
     text.ok_or_else(|| format!("no {pointer} in {value:#}").into())
 }
 
-/// A port that is free now.
-pub(crate) fn free_port() -> Result<u16, Failure> {
-    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
-}
-
 /// Writes the pod's status as a kubelet would.
 pub(crate) fn report(cluster: &ControlPlane, pod: &str, status: &Value) -> Outcome {
     let patch = json!({ "status": status }).to_string();

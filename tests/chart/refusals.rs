@@ -60,6 +60,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("readApi: {audiences: ['a,b']}", &["/readApi/audiences/0", "match"]),
     ("tls: {source: None}", &["/tls/source", "CertManager"]),
     ("tls: {names: ['a b']}", &["/tls/names/0", "does not match"]),
+    ("tls: {names: [warm-.example]}", &["/tls/names/0", "does not match"]),
+    ("tls: {days: 29}", &["/tls/days", "minimum"]),
     ("tls: {insecureSkipVerify: true}", &["/tls", "insecureSkipVerify"]),
     ("metrics: {tls: {insecureSkipVerify: true}}", &["/metrics/tls", "insecureSkipVerify"]),
     // Rejected by the templates.
@@ -90,10 +92,19 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("extraEnv: [{name: KUBEWARM_FORWARD, value: t}]", &["extraEnv[0].name", "readApi.forward"]),
     ("tls: {source: Secret}", &["tls.secretName", "set the Secret's name"]),
     ("tls: {source: CertManager}", &["tls.issuer.name", "CertManager"]),
+    ("{watchNamespaces: [shop], inject: {enabled: true}}", &["inject.enabled", "ClusterRole"]),
     (
-        "{tls: {source: Process}, metrics: {serviceMonitor: {enabled: true}}}",
-        &["metrics.serviceMonitor.enabled", "Prometheus cannot verify"],
+        "{inject: {enabled: true}, tls: {source: Secret, secretName: own}}",
+        &["inject.enabled", "tls.source"],
     ),
+    ("inject: {policy: {enabled: true}}", &["inject.policy.enabled", "set inject.enabled"]),
+    (
+        "inject: {enabled: true, policy: {enabled: true}}",
+        &["inject.policy.enabled", "readApi.forward"],
+    ),
+    ("tls: {names: ['*.example.com']}", &["tls.names[0]", "wildcard"]),
+    ("tls: {names: [a.example, 10.0.0.256]}", &["tls.names[1]", "neither a DNS name"]),
+    ("tls: {secretName: own}", &["tls.secretName", "leave the value empty"]),
     (
         "{watchNamespaces: [shop], profiles: [{name: a, spec: {targets: [{name: b, resource: pods}]}}]}",
         &["profiles[0].namespace", "\"kubewarm-system\"", "watchNamespaces"],
@@ -160,6 +171,21 @@ fn the_namespace_of_the_control_plane_is_refused() -> Outcome {
         };
         let message = message.to_string();
         assert!(message.contains("--namespace: kube-system"), "{}: {message}", helm.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn injection_by_label_is_refused_before_kubernetes_1_36() -> Outcome {
+    let set = "inject.enabled=true,inject.policy.enabled=true,readApi.forward=true";
+    for helm in helms()? {
+        let Err(message) = render(&helm, &["--set", set, "--kube-version=1.35.9"]) else {
+            panic!("{}: accepted", helm.name())
+        };
+        let message = message.to_string();
+        let is_named = message.contains("inject.policy.enabled") && message.contains("v1.35.9");
+        assert!(is_named, "{}: {message}", helm.name());
+        render(&helm, &["--set", set, "--kube-version=1.36.0-rc.1"])?;
     }
     Ok(())
 }

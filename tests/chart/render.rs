@@ -55,21 +55,6 @@ pub(crate) fn render_all(helm: &Helm, more: &[&str]) -> Result<Rendered, Failure
     Ok(Rendered { text, objects })
 }
 
-/// `objects` without certificates, which Helm generates again unless it finds them in a cluster.
-pub(crate) fn without_certificates(mut objects: Vec<Value>) -> Vec<Value> {
-    for object in &mut objects {
-        let is_made = object["type"] == "kubernetes.io/tls" || object["data"]["ca.crt"].is_string();
-        for value in object["data"].as_object_mut().filter(|_| is_made).into_iter().flatten() {
-            *value.1 = Value::Null;
-        }
-        let renew = "/metadata/annotations/kubewarm.io~1certificate-renew";
-        if let Some(time) = object.pointer_mut(renew) {
-            *time = Value::Null;
-        }
-    }
-    objects
-}
-
 /// A values file: its name, its path and its content.
 pub(crate) struct Values {
     pub(crate) name: String,

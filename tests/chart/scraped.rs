@@ -9,14 +9,13 @@ use testbed::{ControlPlane, Prometheus, eventually};
 
 use crate::cluster::{Failure, NAMESPACE, Outcome};
 use crate::installs::Release;
-use crate::pods::secret;
 use crate::render::render;
 
 /// The ServiceAccount of Prometheus.
 const ACCOUNT: &str = "prometheus";
 /// The time limit until a scrape shows a change. Prometheus scrapes once a second, and the operator
-/// checks its files every 5 s.
-const SCRAPED: Duration = Duration::from_mins(1);
+/// reads its Secret every minute.
+const SCRAPED: Duration = Duration::from_mins(10);
 
 /// The TLS settings of Prometheus, taken from the `ServiceMonitor`.
 fn verified(monitor: &Value, ca_file: &Path) -> Result<Value, Failure> {
@@ -24,6 +23,12 @@ fn verified(monitor: &Value, ca_file: &Path) -> Result<Value, Failure> {
     assert_eq!(endpoint["scheme"], "https");
     let name = endpoint["tlsConfig"]["serverName"].as_str().ok_or("no serverName")?;
     Ok(json!({"ca_file": ca_file, "server_name": name}))
+}
+
+/// The value of a key in a `ConfigMap` of the release's namespace.
+fn published(cluster: &ControlPlane, name: &str, key: &str) -> Result<String, Failure> {
+    let template = format!("--template={{{{index .data \"{key}\"}}}}");
+    Ok(cluster.run(["get", "configmap", name, "-n", NAMESPACE, "-o", "go-template", &template])?)
 }
 
 /// A token of Prometheus' ServiceAccount.
@@ -40,30 +45,24 @@ fn await_up(prometheus: &Prometheus, job: &str, up: f64) -> Outcome {
     })
 }
 
-/// Checks that Prometheus scrapes the operator on this admin port. Then this function replaces the
-/// certificate in the Secret, and a Prometheus with the new CA must be able to scrape. `files` is
-/// the folder of the operator's files.
-pub(crate) fn check_scrape_configuration(
-    release: &Release<'_>,
-    port: &str,
-    files: &Path,
-) -> Outcome {
+/// Checks that Prometheus scrapes the operator on this admin port. Then this function requests a
+/// rotation of the CA, and a Prometheus with the new CA must be able to scrape.
+pub(crate) fn check_scrape_configuration(release: &Release<'_>, port: &str) -> Outcome {
     let cluster = release.cluster;
     let monitors = ["--set", "metrics.renderMode=always,metrics.serviceMonitor.enabled=true"];
     let rendered = render(release.helm, &monitors)?;
     let monitor = rendered.only("ServiceMonitor")?;
-    let reference = &monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]["secret"];
+    let reference = &monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]["configMap"];
     let (name, key) = (reference["name"].as_str(), reference["key"].as_str());
     let ca = cluster.folder().join("scraped-ca.crt");
-    let pem = secret(cluster, name.ok_or("no name")?, key.ok_or("no key")?)?;
+    let (name, key) = (name.ok_or("no name")?, key.ok_or("no key")?);
+    let pem = published(cluster, name, key)?;
     std::fs::write(&ca, &pem)?;
-    let published =
-        ["get", "configmap", "kubewarm-ca", "-n", NAMESPACE, "-o", "jsonpath={.data.ca\\.crt}"];
-    assert_eq!(cluster.run(published)?.trim(), pem.trim(), "the published CA");
 
-    let next = rcgen::generate_simple_self_signed(["kubewarm.kubewarm-system.svc".to_owned()])?;
+    // Prometheus reads the file again for each new connection.
     let next_ca = cluster.folder().join("scraped-next.crt");
-    std::fs::write(&next_ca, next.cert.pem())?;
+    let other = rcgen::generate_simple_self_signed(["kubewarm.kubewarm-system.svc".to_owned()])?;
+    std::fs::write(&next_ca, other.cert.pem())?;
     let token = scraper(cluster)?;
     let job = |job: &str, tls: &Value| {
         json!({"job_name": job, "scheme": "https", "tls_config": tls, "honor_labels": true,
@@ -99,12 +98,15 @@ pub(crate) fn check_scrape_configuration(
     let build = prometheus.query("kubewarm_build_info")?;
     assert_eq!(build.len(), 1, "{build:?}");
 
-    // After a change of the Secret, this function writes the files as the kubelet would.
-    let shown = files.join("etc/kubewarm/tls");
-    std::fs::write(shown.join("tls.crt"), next.cert.pem())?;
-    std::fs::write(shown.join("tls.key"), next.signing_key.serialize_pem())?;
-    await_up(&prometheus, "next", 1.0)?;
+    cluster.run(["annotate", "secret", name, "-n", NAMESPACE, "kubewarm.io/rotate-ca=now"])?;
     await_up(&prometheus, "right", 0.0)?;
+    let both = published(cluster, name, key)?;
+    assert!(
+        both.ends_with(&pem) && both.len() > pem.len(),
+        "the old CA stays in the bundle: {both}"
+    );
+    std::fs::write(&next_ca, both)?;
+    await_up(&prometheus, "next", 1.0)?;
     cluster.run(["delete", "clusterrolebinding", role])?;
     cluster.run(["delete", "serviceaccount", ACCOUNT, "-n", NAMESPACE])?;
     Ok(())

@@ -7,6 +7,7 @@ use testbed::{ControlPlane, eventually};
 
 use crate::cluster::{Failure, NAMESPACE, Outcome, SOON, chart, helms};
 use crate::installs::{CRD, Release, VALUES};
+use crate::pods::get;
 
 /// The version of the later chart.
 const LATER: &str = "99.0.0";
@@ -120,6 +121,54 @@ fn profiles_outlive_a_chart_whose_crd_has_grown() -> Outcome {
         let values = cluster.folder().join("values.yaml");
         live(&Release { helm: &helm, cluster: &cluster, values }, &later)
             .map_err(|error| format!("{}: {error}", helm.name()))?;
+        cluster.run(["delete", "crd", CRD])?;
+    }
+    Ok(())
+}
+
+/// What an earlier chart created: a certificate of Helm, and its CA.
+const BY_HELM: &str = "apiVersion: v1
+kind: Secret
+metadata: {name: kubewarm-tls, namespace: {{ .Release.Namespace }}}
+type: kubernetes.io/tls
+data: {tls.crt: YQ==, tls.key: YQ==, ca.crt: YQ==}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kubewarm-ca, namespace: {{ .Release.Namespace }}}
+data: {ca.crt: of Helm}
+";
+
+#[test]
+fn a_release_with_a_certificate_of_helm_upgrades_and_rolls_back() -> Outcome {
+    let cluster = ControlPlane::builder().with_controller_manager().start()?;
+    for namespace in [NAMESPACE, "shop"] {
+        cluster.run(["create", "namespace", namespace])?;
+    }
+    let earlier = cluster.folder().join("earlier");
+    copy(Path::new(&chart()), &earlier)?;
+    std::fs::write(earlier.join("templates/tls.yaml"), BY_HELM)?;
+    let earlier = earlier.to_string_lossy();
+    let data = |kind: &str| -> Result<Value, Failure> {
+        let object = get(&cluster, &[kind, "kubewarm-ca", "-n", NAMESPACE])?;
+        Ok(object["data"].clone())
+    };
+    for helm in helms()? {
+        let values = cluster.folder().join("values.yaml");
+        let release = Release { helm: &helm, cluster: &cluster, values };
+        release.run(&["install", "kubewarm", &earlier, "--wait"], Some(VALUES))?;
+        assert_eq!(data("configmap")?, json!({"ca.crt": "of Helm"}), "{}", helm.name());
+        for _ in 0..2 {
+            release.run(&["upgrade", "kubewarm", &chart(), "--wait"], Some(VALUES))?;
+            assert_eq!(data("secret")?, Value::Null, "{}", helm.name());
+            assert!(get(&cluster, &["secret", "kubewarm-tls", "-n", NAMESPACE]).is_err());
+            release.write_certificate()?;
+            // Helm 4 refuses to overwrite what kubewarm wrote. The changelog says so.
+            cluster.run(["delete", "configmap", "kubewarm-ca", "-n", NAMESPACE])?;
+            release.run(&["rollback", "kubewarm", "1", "--wait"], None)?;
+            assert_eq!(data("configmap")?, json!({"ca.crt": "of Helm"}), "{}", helm.name());
+        }
+        release.run(&["uninstall", "kubewarm", "--wait"], None)?;
         cluster.run(["delete", "crd", CRD])?;
     }
     Ok(())

@@ -336,5 +336,16 @@ fn a_kubeconfig_leads_there(world: &NodeWorld, direct: &Client<'_>) -> Outcome {
     let of_roles = entries.iter().find(|entry| entry["resource"] == "roles");
     assert_eq!(of_roles.ok_or_else(|| format!("{shown:#}"))?["user"], CALLER, "{shown:#}");
     assert_eq!((output.status.code(), &shown["unread"]), (Some(0), &json!({})));
+
+    // A profile of what this user read. It may read everything in its namespaces.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
+    command.args(["profile", "--for", CALLER, "--from", "forwarded", "--kubeconfig"]);
+    // Only an administrator may impersonate the user.
+    command.arg(world.cluster().kubeconfig()).args(["--operator-namespace", NAMESPACE]);
+    let output = world.node.command(&command).output()?;
+    let profile = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(profile.contains("resource: roles"), "{profile}{error}");
+    assert!(!profile.contains("resource: secrets"), "{profile}");
     Ok(())
 }

@@ -11,27 +11,13 @@ use testbed::eventually;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
+use crate::account::{CONFIG_MAP_RULES, service_account};
 use crate::object::text;
 use crate::release::{NAMESPACE, NodeRelease, PAIR};
 use crate::world::{Failure, NodeWorld, Outcome, SOON, report};
 
 /// The object that is read. The reader gets this permission like any other account.
 const PATH: &str = "/api/v1/namespaces/shop/configmaps/checkout";
-const READER: &str = "apiVersion: v1
-kind: ServiceAccount
-metadata: {name: reader, namespace: shop}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: reader, namespace: shop}
-rules: [{apiGroups: [''], resources: [configmaps], verbs: [get, list]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: reader, namespace: shop}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
-subjects: [{kind: ServiceAccount, name: reader, namespace: shop}]
-";
 /// The pause of a reader after a read, and its pause before a retry.
 const PAUSE: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_millis(500);
@@ -52,7 +38,7 @@ struct ReadLoad {
 /// A kubeconfig for the Service. It uses the Service's address, because the node has no cluster
 /// DNS.
 fn kubeconfig(world: &NodeWorld) -> Result<Kubeconfig, Failure> {
-    world.cluster().apply(READER)?;
+    world.cluster().apply(&service_account("shop", "reader", CONFIG_MAP_RULES))?;
     let token = world.run("create token reader --namespace=shop --duration=1h")?;
     let service = world.get(&format!("service kubewarm --namespace={NAMESPACE}"))?;
     let port = service["spec"]["ports"][0]["port"].as_u64().ok_or("no port")?;

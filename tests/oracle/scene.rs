@@ -11,7 +11,7 @@ use testbed::Program;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use crate::api::Served;
+use crate::api::{Served, free_address, peer_flags, write_peer_token};
 use crate::collection::COLLECTIONS;
 use crate::link::{LinkMode, serve};
 use crate::observation::Millis;
@@ -84,7 +84,9 @@ impl OracleFixture {
         Operator::grant_rights(&world)?;
         let clock = RunClock::start();
         let recorder = EtcdRecorder::start(&world.cluster, clock)?;
-        let replicas = (0..REPLICAS).map(|number| Replica::start(&world, runtime, number));
+        let addresses = [free_address()?, free_address()?];
+        let replicas =
+            (0..REPLICAS).map(|number| Replica::start(&world, runtime, number, &addresses));
         let replicas = replicas.collect::<Result<Vec<_>, _>>()?;
         let mut manifests = Vec::new();
         for (namespace, name, spec) in PROFILES {
@@ -245,13 +247,25 @@ impl OracleFixture {
 }
 
 impl Replica {
-    /// Starts the replica `number`. The first replica runs with `--forward`.
-    fn start(world: &World, runtime: &Runtime, number: usize) -> Result<Self, Failure> {
+    /// Starts the replica `number`. The first replica runs with `--forward`. After a restart, each
+    /// replica copies the stores of the other one.
+    fn start(
+        world: &World,
+        runtime: &Runtime,
+        number: usize,
+        addresses: &[String; REPLICAS],
+    ) -> Result<Self, Failure> {
         let (modes, receiver) = watch::channel(LinkMode::Pass);
         let kubeconfig = linked(world, runtime, number, receiver)?;
-        let flags: &[&str] = if number == 0 { &["--forward"] } else { &[] };
-        let pod = format!("kubewarm-{number}");
-        let served = Served::start_replica(world, &pod, &kubeconfig, flags)?;
+        let pod = |number: usize| format!("kubewarm-{number}");
+        let other = (number + 1) % REPLICAS;
+        let authority = world.cluster.folder().join(format!("{}.crt", pod(other)));
+        let token = write_peer_token(world, NAMESPACE, "kubewarm")?;
+        let mut flags = peer_flags(&addresses[other], &authority, &token).to_vec();
+        flags.extend((number == 0).then(|| "--forward".to_owned()));
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let address = &addresses[number];
+        let served = Served::start_replica_at(world, &pod(number), &kubeconfig, address, &flags)?;
         Ok(Self { served, modes })
     }
 }

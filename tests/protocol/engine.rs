@@ -16,7 +16,7 @@ use kubewarm_cache::{
     },
     store::{StoreCatalog, StoreWriter, StoredObject},
 };
-use kubewarm_client::ClientProvider;
+use kubewarm_client::{ClientProvider, PeerReplicas};
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use std::{
@@ -110,6 +110,17 @@ impl Engine {
         let registry =
             InformerRegistry::new(clients, catalog.clone(), Arc::clone(&metrics), bounds, timing);
         Self { reports: registry.reports(), registry, catalog, metrics }
+    }
+
+    /// Lets informers copy their stores from these servers.
+    pub(crate) fn with_peers(self, peers: &[&ScriptedServer]) -> Self {
+        let clients = peers.iter().map(|peer| ByName(peer.address).client_for(&Identity::Operator));
+        self.with_replicas(PeerReplicas::of_clients(clients.map(|client| (*client).clone())))
+    }
+
+    /// Lets informers copy their stores from these replicas.
+    pub(crate) fn with_replicas(self, peers: PeerReplicas) -> Self {
+        Self { registry: self.registry.with_peers(Some(peers)), ..self }
     }
 
     /// Replaces the sink of each informer by the result of `make`, which receives the writer of the

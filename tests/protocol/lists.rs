@@ -6,7 +6,7 @@ use crate::{
     server::{Kind, ScriptedServer},
 };
 use kubewarm_api::model::{FaultReason, ListStrategy};
-use kubewarm_cache::informer::ListMethod;
+use kubewarm_cache::informer::FirstSyncMethod;
 
 /// Metadata of a page of a list after which another page follows.
 const MORE: &str = r#","continue":"token","remainingItemCount":1"#;
@@ -24,7 +24,7 @@ async fn a_list_fills_the_store() {
     assert_eq!(engine.shown(&pods.key), ["a@3", "b@5"]);
     assert_eq!(report.version.unwrap().to_string(), "7");
     assert_eq!(server.of(Kind::Watch)[0].query("resourceVersion"), "7");
-    assert_eq!(report.warmed.unwrap().strategy, ListMethod::List);
+    assert_eq!(report.warmed.unwrap().strategy, FirstSyncMethod::List);
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ mod memory;
 mod newest;
 mod oracle;
 mod order;
+mod peers;
 mod protobuf;
 mod read_engine;
 mod read_server;

@@ -176,6 +176,23 @@ async fn an_object_that_differs_from_its_json_makes_the_informer_read_json() {
 }
 
 #[tokio::test]
+async fn an_informer_that_must_read_json_copies_no_store_of_a_peer() {
+    let server =
+        ScriptedServer::with_protobuf(|asked| match (asked.kind, asked.accepts_protobuf) {
+            (Kind::Newest, true) => list("7", &[message("a", 4)]),
+            _ => answer(asked),
+        })
+        .await;
+    let peer = ScriptedServer::start(|_| Reply::refused(404, "NotFound")).await;
+    let mut engine = Engine::new(&server, quick()).with_peers(&[&peer]);
+    let mut configmaps = informer("configmaps");
+    configmaps.key.declared_in = Some("ns".into());
+    engine.start(&configmaps);
+    engine.until_shown(&configmaps.key, &["a@3", "b@9"]).await;
+    assert_eq!(peer.asked().len(), 0);
+}
+
+#[tokio::test]
 async fn an_unknown_field_in_a_list_makes_the_informer_list_in_json() {
     let world = ProtobufEngine::start(|asked| match (asked.kind, asked.accepts_protobuf) {
         (Kind::List, true) => list("8", &[message("a", 3), with_unknown_field(message("b", 5))]),

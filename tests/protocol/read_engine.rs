@@ -12,7 +12,7 @@ use kubewarm_api::model::{
     TargetRequirement,
 };
 use kubewarm_cache::store::StoreWriter;
-use kubewarm_client::{ClientProvider as _, KeyedSemaphore, ServedResources};
+use kubewarm_client::{ClientProvider as _, KeyedSemaphore, PeerReplicas, ServedResources};
 use kubewarm_serve::{
     callers::{LimitKey, PERMIT_BYTES, ReaderLimits, UserPermits},
     metrics::ReadMetrics,
@@ -50,6 +50,8 @@ pub(crate) struct ReadSetup {
     pub(crate) served: Option<Arc<ServedResources>>,
     /// Replaces the sink of each informer, which receives the writer of the store.
     pub(crate) sink: Option<fn(StoreWriter) -> Box<dyn DeltaSink>>,
+    /// The other replicas.
+    pub(crate) peers: Option<PeerReplicas>,
 }
 
 impl ReadEngine {
@@ -63,7 +65,7 @@ impl ReadEngine {
     /// Starts an informer of all namespaces, which the profile `home/p` declares, and the further
     /// informers.
     pub(crate) async fn start_with(
-        ReadSetup { more, forwards, consistency, mode, max_staleness, served, sink }: ReadSetup,
+        ReadSetup { more, forwards, consistency, mode, max_staleness, served, sink, peers }: ReadSetup,
         script: impl Fn(&ReceivedQuery) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let server = ScriptedServer::start(script).await;
@@ -105,6 +107,7 @@ impl ReadEngine {
             serving_index: Box::new(move || Some(Arc::clone(&serving_index))),
             serving_index_change: Box::new(|| pending().boxed()),
             kinds: KindResolver::new(client, snapshots, &[], Handle::current()),
+            peers,
             operator_namespace: "home".into(),
         };
         let change_cache_bytes = ReaderLimits::default().change_cache_bytes;

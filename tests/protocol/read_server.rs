@@ -15,7 +15,7 @@ use kubewarm_client::{
     ServerVersionCache,
 };
 use kubewarm_serve::{
-    ApplierRegistry, ForwardedReads, WatcherRegistry,
+    ApplierRegistry, UserReads, WatcherRegistry,
     callers::{CallerGate, ListenerLimits, ReaderLimits, ReviewClient},
     certificate::{ServingCertificate, names},
     metrics::ReadMetrics,
@@ -91,10 +91,11 @@ impl ReadApiServer {
             callers: Arc::new(callers.unwrap()),
             version: ServerVersionCache::new(&operator_client(&world.server), Duration::MAX),
             runtime,
+            peers: None,
             forward,
             metrics: ReadMetrics::register(&prometheus::Registry::new()).unwrap(),
             tag_key: RandomState::new(),
-            forwarded_reads: ForwardedReads::default(),
+            user_reads: UserReads::default(),
             watchers: WatcherRegistry::default(),
             appliers: ApplierRegistry::default(),
             stop: stop.clone(),

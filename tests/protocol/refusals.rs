@@ -6,7 +6,9 @@ use crate::{
     server::{Kind, ReceivedQuery},
 };
 use kubewarm_api::model::{FaultReason, ListStrategy};
-use kubewarm_cache::informer::{InformerPhase, InformerTiming, ListMethod, RelistReason, Verb};
+use kubewarm_cache::informer::{
+    FirstSyncMethod, InformerPhase, InformerTiming, RelistReason, Verb,
+};
 use std::time::{Duration, SystemTime};
 
 fn one(asked: &ReceivedQuery) -> Reply {
@@ -198,7 +200,7 @@ async fn a_response_without_headers_times_out() {
     })
     .await;
     let report = engine.until(&pods.key, |report| report.fault.is_some()).await;
-    assert_eq!(report.warmed.unwrap().strategy, ListMethod::PagedList);
+    assert_eq!(report.warmed.unwrap().strategy, FirstSyncMethod::PagedList);
     let fault = report.fault.unwrap();
     assert_eq!((fault.reason, fault.verb), (FaultReason::TimedOut, Verb::Watch));
     engine.until_watching(&pods.key).await;

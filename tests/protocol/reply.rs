@@ -117,6 +117,12 @@ impl Reply {
         }))
     }
 
+    /// The same response with one more header.
+    pub(crate) fn with_header(self, name: &str, value: &str) -> Self {
+        let line = format!("\r\n{name}: {value}\r\n\r\n");
+        Self { head: self.head.replacen("\r\n\r\n", &line, 1), ..self }
+    }
+
     /// The same response after a delay.
     pub(crate) fn after(self, pause: Duration) -> Self {
         let Self { head, is_chunked, body } = self;

@@ -275,6 +275,15 @@ fn the_operators_permissions_allow_no_escalation() {
 }
 
 #[test]
+fn kubewarm_can_write_only_the_secret_of_its_own_certificate() {
+    let granting = of_kind::<Role>(&read("deploy/certificate.yaml"), "Role");
+    let rules: Vec<_> = granting.into_iter().filter_map(|role| role.rules).flatten().collect();
+    let [rule] = &rules[..] else { panic!("{rules:?}") };
+    assert_eq!(rule.resource_names, Some(vec!["kubewarm-ca".to_owned()]));
+    assert_eq!(rule.verbs, ["get", "update"]);
+}
+
+#[test]
 fn permissions_that_escalate_are_listed() {
     let rule = |group: &str, resource: &str, verb: &str| PolicyRule {
         api_groups: Some(vec![group.to_owned()]),

@@ -20,7 +20,7 @@ use kubewarm_api::{
 };
 use kubewarm_cache::{
     informer::{
-        FirstSync, InformerFault, InformerPhase, InformerReport, ListMethod, PermissionDenial,
+        FirstSync, FirstSyncMethod, InformerFault, InformerPhase, InformerReport, PermissionDenial,
         PermissionState, RelistReason, RelistReport,
     },
     store::StoreUsage,
@@ -65,7 +65,7 @@ impl SampleWorld {
                 started: self.ago(10),
                 synced: self.ago(8),
                 took: Duration::from_millis(2_480),
-                strategy: ListMethod::List,
+                strategy: FirstSyncMethod::List,
             }),
             synced_at: Some(self.ago(8)),
             current_at: Some(self.clock.mono),

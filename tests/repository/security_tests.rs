@@ -86,6 +86,11 @@ tests/chart/manifests.rs the_only_lease_that_a_role_covers_is_the_one_that_decid
 tests/chart/refusals.rs the_namespace_of_the_control_plane_is_refused
 crates/kubewarm-client/src/lease/tests.rs at_most_one_of_three_candidates_leads_while_links_break
 
+Least privilege 4
+tests/e2e/cases/process/issued_certificates.rs labelled_namespaces_get_the_cas_of_kubewarm_and_of_the_api_server
+tests/e2e/cases/process/fail_open.rs kubewarm_writes_only_verified_addresses_that_terminate
+tests/chart/manifests.rs the_admission_policy_of_the_chart_limits_what_kubewarm_writes
+
 Image 1
 tests/image/archive.rs the_image_is_one_program_that_runs_without_root
 tests/image/names.rs in_an_empty_root_the_server_is_found_by_the_hosts_file_and_by_dns
@@ -211,6 +216,16 @@ tests/e2e/cases/reads/freshness.rs no_response_is_older_than_it_states
 tests/protocol/silence.rs events_and_bookmarks_prove_nothing_until_they_reach_the_version_of_a_list
 tests/protocol/silence.rs bookmarks_of_an_api_server_without_etcd_prove_nothing
 
+Replicas 1
+tests/e2e/cases/process/peers.rs only_replicas_of_the_same_service_account_get_a_copy
+crates/kubewarm-serve/src/server/peer_stores.rs a_peer_has_the_name_and_the_uid_of_this_service_account
+
+Replicas 2
+tests/protocol/peers.rs nothing_is_served_before_the_api_server_has_shown_permission_and_a_version
+
+Replicas 3
+tests/protocol/peers.rs a_peer_whose_answer_is_wrong_in_any_way_is_replaced_by_a_list
+
 TLS 1
 crates/kubewarm-client/src/connection/tests.rs a_kubeconfig_that_skips_tls_verification_is_refused
 tests/repository/generated_cli.rs no_flag_and_no_variable_skips_verification
@@ -230,6 +245,14 @@ TLS 4
 src/server/listen/tests.rs with_a_certificate_the_admin_address_serves_https_only_with_the_same_limits
 tests/chart/helm_test.rs helm_test_passes_on_a_healthy_release_and_fails_without_a_leader
 tests/chart/refusals.rs wrong_values_are_refused_with_the_name_of_the_field
+
+TLS 5
+crates/kubewarm-serve/src/certificate/issued_certificates/tests.rs a_ca_signs_for_no_other_name_and_no_other_ca
+tests/e2e/cases/process/issued_certificates.rs two_replicas_show_one_certificate_and_renew_it_without_a_failed_client
+
+TLS 6
+crates/kubewarm-serve/src/certificate/issued_certificates/tests.rs a_client_that_read_the_bundle_in_the_last_90_days_accepts_each_leaf
+tests/e2e/cases/process/issued_certificates.rs a_rotation_signs_with_another_ca_at_once_and_a_new_name_waits_for_its_ca
 
 Supply chain 1
 tests/repository/security.rs every_build_script_was_reviewed

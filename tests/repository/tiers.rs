@@ -83,6 +83,14 @@ fn the_end_to_end_tests_are_split_by_path() {
     assert!(recipe(&makefile, "slow").contains("--test e2e slow::"), "no target runs slow tests");
 }
 
+/// Some node tests need registries that `make test-all` does without.
+#[test]
+fn the_node_tests_are_split_by_path() {
+    let makefile = makefile();
+    assert!(recipe(&makefile, "slow").contains("--skip workloads::"), "make slow runs workloads");
+    assert!(recipe(&makefile, "workloads").contains("--test node workloads::"), "none runs them");
+}
+
 #[test]
 fn each_tier_contains_the_one_before() {
     let makefile = makefile();

@@ -5,6 +5,7 @@ mod churn;
 mod claims;
 mod crowd;
 mod flood;
+mod grace;
 mod monitoring;
 mod oldest;
 mod picture;

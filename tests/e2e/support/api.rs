@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::io::Read as _;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -26,11 +25,8 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::operator::Operator;
+use crate::operator::{Operator, SERVING};
 use crate::world::{Failure, SOON, World, eventually, file};
-
-/// The log message that contains the bound address.
-const LISTENING: &str = "serving reads";
 
 /// The DNS name of the read API's Service inside the cluster.
 const SERVICE: &str = "kubewarm.kubewarm-system.svc";
@@ -365,8 +361,20 @@ impl Served {
         kubeconfig: &Path,
         more: &[&str],
     ) -> Result<Self, Failure> {
+        Self::start_replica_at(world, pod, kubeconfig, &free_address()?, more)
+    }
+
+    /// The same at this address, which other replicas can know before the start.
+    pub(crate) fn start_replica_at(
+        world: &World,
+        pod: &str,
+        kubeconfig: &Path,
+        address: &str,
+        more: &[&str],
+    ) -> Result<Self, Failure> {
         world.cluster.run(["apply", "-f", &file("deploy/read-api.yaml").to_string_lossy()])?;
-        Self::launch(world, pod, more, |arguments| Operator::run(world, pod, kubeconfig, arguments))
+        let start = |arguments: &[&str]| Operator::run(world, pod, kubeconfig, arguments);
+        Self::launch_at(world, pod, address, more, start)
     }
 
     /// Starts an operator with only the permissions that its `ServiceAccount` has at the moment.
@@ -384,13 +392,22 @@ impl Served {
         more: &[&str],
         start: impl FnOnce(&[&str]) -> Result<Operator, Failure>,
     ) -> Result<Self, Failure> {
+        Self::launch_at(world, certificate, &free_address()?, more, start)
+    }
+
+    fn launch_at(
+        world: &World,
+        certificate: &str,
+        address: &str,
+        more: &[&str],
+        start: impl FnOnce(&[&str]) -> Result<Operator, Failure>,
+    ) -> Result<Self, Failure> {
         let authority = world.cluster.folder().join(format!("{certificate}.crt"));
         let pem = certify(&authority)?;
         let key = authority.with_extension("key");
         let (certificate, key) = (authority.to_string_lossy(), key.to_string_lossy());
         // The port is fixed, so that clients can reconnect after a restart of the operator.
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-        let mut arguments = vec!["--api-addr", &*address];
+        let mut arguments = vec!["--api-addr", address];
         arguments.extend(["--tls-cert-file", &*certificate, "--tls-private-key-file", &*key]);
         arguments.extend(more);
         let operator = start(&arguments)?;
@@ -412,10 +429,10 @@ impl Served {
         &self.authority
     }
 
-    fn address(&self) -> Result<String, Failure> {
+    pub(crate) fn address(&self) -> Result<String, Failure> {
         eventually(SOON, || {
             let log = self.operator.process.log();
-            let line = log.lines().rev().find(|line| line.contains(LISTENING));
+            let line = log.lines().rev().find(|line| line.contains(SERVING));
             let line = line.ok_or_else(|| format!("no read address in the log: {log}"))?;
             let (_, rest) = line.split_once(r#""address":""#).ok_or("no address in the line")?;
             Ok(rest.split('"').next().unwrap_or_default().to_owned())
@@ -452,6 +469,36 @@ impl Served {
     pub(crate) fn kubectl(&self, world: &World, token: &str) -> Result<Command, Failure> {
         kubectl(world, &self.url()?, &self.authority, token)
     }
+}
+
+/// An address with a port that is free now. No other process gets it before the operator binds it,
+/// which can be seconds later.
+pub(crate) fn free_address() -> Result<String, Failure> {
+    Ok(format!("127.0.0.1:{}", testbed::free_port()?))
+}
+
+/// The flags of a replica that copies stores from the one at `peer`, whose certificate is in the
+/// file `authority`. `token` is a file with a token of kubewarm's ServiceAccount for its peers.
+pub(crate) fn peer_flags(peer: &str, authority: &Path, token: &Path) -> [String; 4] {
+    [
+        format!("--peer-address={peer}"),
+        "--peer-server-name=localhost".to_owned(),
+        format!("--peer-ca-file={}", authority.display()),
+        format!("--peer-token-file={}", token.display()),
+    ]
+}
+
+/// Writes a token of this ServiceAccount for its peers to a file.
+pub(crate) fn write_peer_token(
+    world: &World,
+    namespace: &str,
+    name: &str,
+) -> Result<PathBuf, Failure> {
+    let options = ["-n", namespace, "--audience=kubewarm-peer"];
+    let token = world.cluster.run([&["create", "token", name], &options[..]].concat())?;
+    let path = world.cluster.folder().join(format!("{namespace}-{name}.peer-token"));
+    std::fs::write(&path, token)?;
+    Ok(path)
 }
 
 /// Writes a self-signed certificate for the read API and its key next to it, and returns the

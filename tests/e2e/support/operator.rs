@@ -14,7 +14,9 @@ use crate::world::{Failure, World, file};
 /// The operator's namespace.
 pub(crate) const NAMESPACE: &str = "kubewarm-system";
 /// The log message that contains the bound address.
-const LISTENING: &str = "admin listening";
+pub(crate) const LISTENING: &str = "admin listening";
+/// The log message that contains the bound address of the read API.
+pub(crate) const SERVING: &str = "serving reads";
 /// Permissions to read everything, for tests that do not test permissions.
 const READER: &str = "apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -115,6 +117,9 @@ impl Operator {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubewarm"));
         command
             .env("HOSTNAME", pod)
+            // As in the image, there are no certificates of a system.
+            .env("SSL_CERT_FILE", "/nonexistent")
+            .env("SSL_CERT_DIR", "/nonexistent")
             // Starts no read API here; tests of the read API set its address.
             .env("KUBEWARM_API_ADDR", "")
             // The limits on readers would follow the memory limit of the test's own cgroup.
@@ -125,7 +130,11 @@ impl Operator {
             .args(["--operator-namespace", NAMESPACE, "--admin-addr", "127.0.0.1:0"])
             .args(["--log-format", "json"])
             .args(more);
-        let process = world.cluster.process(pod, &command, |log| admin_address(log).is_some());
+        // The operator binds the address of its read API last, and ends if it cannot.
+        let serves = more.contains(&"--api-addr");
+        let process = world.cluster.process(pod, &command, move |log| {
+            admin_address(log).is_some() && (!serves || log.contains(SERVING))
+        });
         process.start()?;
         Ok(Self { process })
     }

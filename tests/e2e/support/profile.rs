@@ -1,9 +1,11 @@
 //! Helpers for tests to apply, await and read a CacheProfile.
 
+use std::fs;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::operator::LISTENING;
 use crate::world::{Failure, SOON, World, eventually};
 
 /// A profile in a cluster.
@@ -90,11 +92,36 @@ spec: {spec}
         limit: Duration,
         holds: impl Fn(&Value) -> Option<()>,
     ) -> Result<Value, Failure> {
-        eventually(limit, || {
+        let Self { world, namespace, name } = self;
+        let held = eventually(limit, || {
             let profile = self.read()?;
-            if holds(&profile).is_some() { Ok(profile) } else { Err(format!("{profile:#}").into()) }
+            let status = &profile["status"];
+            if holds(&profile).is_some() { Ok(profile) } else { Err(format!("{status:#}").into()) }
+        });
+        // Unlike a text, this error is printed with its line breaks.
+        held.map_err(|error| {
+            let asked = format!("for the status of {namespace}/{name}");
+            let answer = format!("{error}{}", log_ends(world));
+            testbed::Error::Answer { asked, answer }.into()
         })
     }
+}
+
+/// The last lines of each operator's log, after a line with the log's path.
+fn log_ends(world: &World) -> String {
+    const LINES: usize = 40;
+    let mut ends = Vec::new();
+    let logs = world.cluster.folder().join("log");
+    for path in logs.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        // The logs of the control plane are long, and seldom name the cause.
+        if text.contains(LISTENING) {
+            let lines: Vec<_> = text.lines().collect();
+            let (_, end) = lines.split_at(lines.len().saturating_sub(LINES));
+            ends.push(format!("\n{}:\n{}", path.display(), end.join("\n")));
+        }
+    }
+    ends.concat()
 }
 
 /// Returns `Some(())` if a condition of `holder` has this status and, if given, this reason.

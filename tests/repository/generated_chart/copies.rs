@@ -8,6 +8,10 @@ use kubewarm_api::{
 use serde_json::{Value, json};
 
 const POLICY: &str = include_str!("../../../deploy/account-policy.yaml");
+const INJECT_POLICY: &str = include_str!("../../../deploy/inject-policy.yaml");
+/// Before it are the objects that the chart names by its release.
+const POLICY_START: &str =
+    "---\napiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\n";
 const LABELS: &str = "  labels:
     {{- include \"kubewarm.labels\" . | nindent 4 }}
 ";
@@ -32,6 +36,18 @@ pub(crate) fn account_policy() -> String {
     template(".Values.accountPolicy.enabled", POLICY, name, &with_labels)
 }
 
+/// The admission policy in `deploy/inject-policy.yaml` as a template of the chart. Its name is
+/// fixed, because two releases must not inject the same pods.
+pub(crate) fn inject_policy() -> String {
+    let (_, policy) = INJECT_POLICY.split_once(POLICY_START).expect("it has a policy");
+    let policy = format!("{}{policy}", POLICY_START.trim_start_matches("---\n"));
+    let policy = policy.replace("kubewarm-system", "\0");
+    let name = "  name: kubewarm-inject\nspec:\n";
+    let with_labels = format!("  name: kubewarm-inject\n{LABELS}spec:\n");
+    template(".Values.inject.policy.enabled", &policy, name, &with_labels)
+        .replace('\0', "{{ .Release.Namespace }}")
+}
+
 /// A template that renders `text` if `condition` holds, with each `place` replaced by `instead`.
 fn template(condition: &str, text: &str, place: &str, instead: &str) -> String {
     assert!(!text.contains("{{"), "Helm would take a part of it for a template");
@@ -49,6 +65,8 @@ pub(crate) fn operator() -> String {
                 OperatorFeature::MetricsAuth,
                 OperatorFeature::ReadApi,
                 OperatorFeature::RbacAuthorization,
+                OperatorFeature::Inject,
+                OperatorFeature::InjectPolicy,
             ]
         } else {
             &[]
@@ -70,13 +88,18 @@ pub(crate) fn operator() -> String {
         "metricsAuth": rules(&[], "ClusterRole", "kubewarm:metrics-auth"),
         "readApi": rules(&[], "ClusterRole", "kubewarm:read-api"),
         "rbacAuthorization": rules(&[], "ClusterRole", "kubewarm:rbac-authorization"),
+        "inject": rules(&[], "ClusterRole", "kubewarm:inject"),
+        "injectPolicy": rules(&[], "Role", "kubewarm-inject-policy"),
+        "injectHome": rules(&[], "Role", "kubewarm-inject"),
+        "injectDefault": rules(&[], "Role", "kubewarm-apiserver-endpoints"),
         "versions": versions.iter().map(|version| &version.name).collect::<Vec<_>>(),
     });
     let text = serde_saphyr::to_string(&all).expect("it serializes");
     let head = "\
 # What kubewarm needs for the profiles of all namespaces (`cluster`) or in each of watchNamespaces
 # (`watched`), where it lives (`home`), to tell apart who reads metrics (`metricsAuth`), and who reads what
-# is warm (`readApi`), by RBAC rules (`rbacAuthorization`); and the versions that the CRD has.
+# is warm (`readApi`), by RBAC rules (`rbacAuthorization`), and to serve injected pods (`inject`, `injectHome`, and `injectDefault`
+# in the namespace default); and the versions that the CRD has.
 ";
     format!("{HEADER}{head}{text}")
 }

@@ -54,6 +54,11 @@ fn the_account_policy_of_the_chart_is_the_shipped_one() {
 }
 
 #[test]
+fn the_injecting_policy_of_the_chart_is_the_shipped_one() {
+    assert_committed("templates/inject-policy.yaml", &copies::inject_policy());
+}
+
+#[test]
 fn the_charts_rules_match_kubewarm_rbac() {
     assert_committed("files/operator.yaml", &copies::operator());
 }
@@ -101,10 +106,12 @@ fn chart_defaults_match_the_programs_defaults() {
     let word = |name: &str| operator["log"][name].as_str().expect("a word").to_owned();
     let authorization = reads["authorization"].as_str().expect("a word").to_owned();
     let strategy = operator["listStrategy"].as_str().expect("a word").to_owned();
+    let days = values["tls"]["days"].as_u64().expect("a number");
     let expected = [
         ("KUBEWARM_ADMIN_ADDR", format!("[::]:{}", whole("adminPort"))),
         ("KUBEWARM_API_ADDR", format!("[::]:{}", number(&reads["port"]))),
         ("KUBEWARM_AUTHORIZATION", authorization),
+        ("KUBEWARM_CERTIFICATE_LIFETIME", format!("{}h", days * 24)),
         ("KUBEWARM_LIST_PAGE_SIZE", whole("listPageSize")),
         ("KUBEWARM_LIST_STRATEGY", strategy),
         ("KUBEWARM_LOG", word("filter")),
@@ -114,6 +121,10 @@ fn chart_defaults_match_the_programs_defaults() {
         ("KUBEWARM_MAX_REQUESTS_INFLIGHT", limit("maxRequestsInflight")),
         ("KUBEWARM_NAMESPACE_INFORMERS", whole("namespaceInformers")),
         ("KUBEWARM_NAMESPACE_QUOTA", whole("namespaceQuota")),
+        (
+            "KUBEWARM_OUTAGE_GRACE_PERIOD",
+            format!("{}s", number(&reads["outageGracePeriodSeconds"])),
+        ),
         ("KUBEWARM_SHUTDOWN_DELAY", format!("{}s", whole("shutdownDelaySeconds"))),
         ("KUBEWARM_USER_QUOTA", limit("userQuota")),
         ("KUBEWARM_WATCH_LIST_TIMEOUT", format!("{}s", whole("watchListTimeoutSeconds"))),

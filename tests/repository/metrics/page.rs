@@ -11,7 +11,7 @@ use kubewarm::{
 };
 use kubewarm_api::model::{DecisionSource, LimitKind, MetricOutcome, ProfileMode, Verb};
 use kubewarm_cache::informer::{
-    CONSISTENCY_OUTCOMES, DecodeStage, LIST_OUTCOMES, ListMethod, OTHER, RESOURCE_LABELS,
+    CONSISTENCY_OUTCOMES, DecodeStage, FirstSyncMethod, LIST_OUTCOMES, OTHER, RESOURCE_LABELS,
     RelistReason, UpstreamWatchEnd, code_label,
 };
 use kubewarm_serve::{
@@ -236,7 +236,7 @@ fn closed_sets() -> [(&'static str, &'static str, Vec<&'static str>); 34] {
         ("kubewarm_profile_condition", "status", CONDITION_STATUSES.to_vec()),
         ("kubewarm_profile_targets", "state", values::<TargetState>()),
         ("kubewarm_missing_permissions", "verb", verbs()),
-        ("kubewarm_warmup_duration_seconds", "strategy", values::<ListMethod>()),
+        ("kubewarm_warmup_duration_seconds", "strategy", values::<FirstSyncMethod>()),
         ("kubewarm_upstream_list_duration_seconds", "outcome", outcomes(&LIST_OUTCOMES)),
         ("kubewarm_upstream_relists_total", "reason", values::<RelistReason>()),
         ("kubewarm_upstream_watch_ends_total", "reason", values::<UpstreamWatchEnd>()),

@@ -7,6 +7,7 @@ mod examples;
 mod go;
 mod kube_rs;
 mod manager;
+mod rotated;
 mod troubles;
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use std::process::Command;
 use crate::api::{Served, let_read};
 use crate::operator::{NAMESPACE, Operator};
 use crate::profile::Profile;
-use crate::world::{Failure, PARTS, SOON, World};
+use crate::world::{Failure, Outcome, PARTS, SOON, World};
 
 /// The clients' profile, in the operator's namespace, so that it serves every namespace.
 const PROFILE: &str = "{freshness: {maxStalenessSeconds: 600}, targets: [
@@ -37,12 +38,7 @@ struct ClientsFixture {
 impl ClientsFixture {
     fn start(world: World) -> Result<Self, Failure> {
         let served = Served::start(&world, &[])?;
-        Operator::grant_reading(&world)?;
-        world.cluster.apply(PARTS)?;
-        let team = world.namespace("team")?;
-        world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
-        let_read(&world, (&team, "reader"), None)?;
-        let reader = world.cluster.service_account_kubeconfig(&team, "reader")?;
+        let (team, reader) = create_reader(&world)?;
         let token =
             world.cluster.run(["create", "token", "reader", "-n", &team])?.trim().to_owned();
         for name in ["red", "green", "blue"] {
@@ -64,19 +60,38 @@ impl ClientsFixture {
     }
 }
 
+/// Lets the operator read the kinds of [`PROFILE`], and creates a namespace with a reader of all
+/// kinds. Returns the namespace and the reader's kubeconfig for the API server.
+fn create_reader(world: &World) -> Result<(String, PathBuf), Failure> {
+    Operator::grant_reading(world)?;
+    world.cluster.apply(PARTS)?;
+    let team = world.namespace("team")?;
+    world.cluster.run(["create", "serviceaccount", "reader", "-n", &team])?;
+    let_read(world, (&team, "reader"), None)?;
+    let reader = world.cluster.service_account_kubeconfig(&team, "reader")?;
+    Ok((team, reader))
+}
+
 /// Writes a kubeconfig for the cache next to `user`, with the same user.
 fn kubeconfig(served: &Served, user: &Path) -> Result<PathBuf, Failure> {
     let path = user.with_extension("through-the-cache");
+    write_kubeconfig(&served.url()?, served.authority(), user, &path)?;
+    Ok(path)
+}
+
+/// Writes a kubeconfig for the server at `url`, with the CAs in the file `authority` and the user
+/// of the kubeconfig `user`.
+fn write_kubeconfig(url: &str, authority: &Path, user: &Path, path: &Path) -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_kubewarm"))
-        .args(["kubeconfig", "--overwrite", "--cache-server", &served.url()?, "--output-file"])
-        .arg(&path)
+        .args(["kubeconfig", "--overwrite", "--cache-server", url, "--output-file"])
+        .arg(path)
         .arg("--cache-certificate-authority")
-        .arg(served.authority())
+        .arg(authority)
         .arg("--kubeconfig")
         .arg(user)
         .output()?;
     if output.status.success() {
-        return Ok(path);
+        return Ok(());
     }
     Err(String::from_utf8_lossy(&output.stderr).into())
 }

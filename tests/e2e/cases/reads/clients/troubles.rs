@@ -1,5 +1,7 @@
 //! Clients stay consistent while servers, profiles and permissions change.
 
+use std::path::Path;
+
 use serde_json::json;
 use testbed::GoClients;
 
@@ -15,26 +17,26 @@ const WRITES: u32 = 10_000;
 const SOME: u32 = 150;
 
 /// All clients, started in one namespace at the same time.
-struct Clients {
+pub(super) struct Clients {
     go: [Followers; 2],
     rust: Reflectors,
     seed: u32,
 }
 
 impl Clients {
-    fn start(scene: &ClientsFixture) -> Result<Self, Failure> {
+    /// Starts the clients with the kubeconfig `through`, and clients of the API server to compare.
+    pub(super) fn start(world: &World, through: &Path, team: &str) -> Result<Self, Failure> {
         let programs = GoClients::locate_or_build()?;
         let follow = programs.program("follow");
-        let through = scene.through()?;
-        let servers = (scene.world.cluster.kubeconfig(), through.as_path());
-        let both = [true, false].map(|list| Followers::start(&follow, servers, &scene.team, list));
+        let servers = (world.cluster.kubeconfig(), through);
+        let both = [true, false].map(|list| Followers::start(&follow, servers, team, list));
         let [streaming, listing] = both;
-        let rust = Reflectors::start(servers, &scene.team)?;
+        let rust = Reflectors::start(servers, team)?;
         Ok(Self { go: [streaming?, listing?], rust, seed: 0 })
     }
 
     /// Writes at random until `count` writes are done.
-    fn write(&mut self, count: u32) -> Outcome {
+    pub(super) fn write(&mut self, count: u32) -> Outcome {
         self.seed += 1;
         let seed = self.seed;
         let written = self.go[0].ask(&format!("write {count} {seed}"))?;
@@ -43,7 +45,7 @@ impl Clients {
     }
 
     /// Waits until all clients hold the objects of the API server.
-    fn agree(&mut self, when: &str) -> Outcome {
+    pub(super) fn agree(&mut self, when: &str) -> Outcome {
         for followers in &mut self.go {
             followers.agree(when, SOON.as_secs())?;
         }
@@ -58,7 +60,7 @@ fn clients_stay_consistent_during_faults() -> Outcome {
     for number in 0..3 {
         world.cluster.run(["create", "configmap", &format!("kept-{number}"), "-n", team])?;
     }
-    let mut clients = Clients::start(scene)?;
+    let mut clients = Clients::start(world, &scene.through()?, team)?;
     clients.agree("synced")?;
     clients.write(WRITES)?;
     clients.agree("after many writes")?;

@@ -1,0 +1,199 @@
+//! Clients of other languages, with tokens of the shortest lifetime. Their interpreters and
+//! libraries are installed on this machine, and the pods mount them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::injected::clients::{ClientPod, ClientWorkloads, WRITER_RULES};
+use crate::injected::injecting_release;
+use crate::world::{Failure, NodeWorld, Outcome, file, report};
+
+/// The shortest lifetime of a token that the API server grants, in seconds.
+const TOKEN_SECONDS: u64 = 600;
+/// Folders with programs and their libraries.
+const FOLDERS: [&str; 6] =
+    ["/usr", "/lib", "/lib64", "/etc/alternatives", "/etc/ssl", "/etc/java-17-openjdk"];
+const PYTHON_CLIENT: &str = "kubernetes==37.0.2";
+const JAVASCRIPT_CLIENT: &str = "@kubernetes/client-node@1.3.0";
+const JAVA_CLIENT: &str = "<project xmlns=\"http://maven.apache.org/POM/4.0.0\">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>invalid.kubewarm</groupId>
+  <artifactId>writer</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency>
+      <groupId>io.fabric8</groupId>
+      <artifactId>kubernetes-client</artifactId>
+      <version>7.3.1</version>
+    </dependency>
+  </dependencies>
+</project>
+";
+
+fn run(
+    program: &str,
+    args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Result<String, Failure> {
+    let mut command = Command::new(program);
+    let output = command.args(args).output().map_err(|error| format!("{program}: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(format!("{program}: {}{}", text(&output.stdout), text(&output.stderr)).into())
+    }
+}
+
+/// The libraries of the clients, which this test installs once.
+struct Libraries {
+    folder: PathBuf,
+}
+
+impl Libraries {
+    fn install() -> Result<Self, Failure> {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("workload-clients");
+        let done = folder.join("done");
+        let wanted = format!("{PYTHON_CLIENT} {JAVASCRIPT_CLIENT} {JAVA_CLIENT}");
+        if fs::read_to_string(&done).is_ok_and(|found| found == wanted) {
+            return Ok(Self { folder });
+        }
+        fs::create_dir_all(&folder)?;
+        let path = |name| folder.join(name).display().to_string();
+        let python = path("python");
+        run("python3", ["-m", "pip", "install", "--quiet", "--target", &python, PYTHON_CLIENT])?;
+        run(
+            "npm",
+            ["install", "--no-fund", "--no-audit", "--prefix", &path("node"), JAVASCRIPT_CLIENT],
+        )?;
+        fs::write(folder.join("pom.xml"), JAVA_CLIENT)?;
+        let output = format!("-DoutputDirectory={}", path("java"));
+        let goal = "dependency:copy-dependencies";
+        run("mvn", ["--quiet", "--batch-mode", "--file", &path("pom.xml"), goal, &output])?;
+        let source = file("tests/clients/writer/Writer.java").display().to_string();
+        run("javac", ["-cp", &path("java/*"), "-d", &path("classes"), &source])?;
+        fs::write(done, wanted)?;
+        Ok(Self { folder })
+    }
+
+    /// A pod of this command with the machine's programs.
+    fn pod(
+        &self,
+        workload: &'static str,
+        prefix: &str,
+        environment: (&str, &str),
+        command: &[&str],
+    ) -> ClientPod {
+        let folder = self.folder.display().to_string();
+        let sources = file("tests/clients/writer").display().to_string();
+        let folders = FOLDERS.into_iter().chain([prefix, &folder, &sources]);
+        let folders: Vec<_> = folders.filter(|folder| Path::new(folder).is_dir()).collect();
+        let mounts = folders.iter().enumerate().map(|(index, folder)| {
+            json!({"name": format!("host-{index}"), "mountPath": folder, "readOnly": true})
+        });
+        let volumes = folders.iter().enumerate().map(|(index, folder)| {
+            // A mount does not follow links, such as `/lib`.
+            let path = fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder));
+            json!({"name": format!("host-{index}"), "hostPath": {"path": path}})
+        });
+        let (variable, value) = environment;
+        let container = json!({
+            "name": "program",
+            "image": "localhost/kubewarm:dev",
+            "command": command,
+            "env": [{"name": variable, "value": value}],
+            "securityContext": {"runAsUser": 0},
+            "volumeMounts": mounts.collect::<Vec<_>>(),
+        });
+        ClientPod {
+            workload,
+            rules: WRITER_RULES,
+            spec: json!({"containers": [container], "volumes": volumes.collect::<Vec<_>>()}),
+        }
+    }
+}
+
+/// The writers of other languages.
+fn writers(libraries: &Libraries) -> Result<Vec<ClientPod>, Failure> {
+    let path = |name| libraries.folder.join(name).display().to_string();
+    let source = |name| file("tests/clients/writer").join(name).display().to_string();
+    let prefix = run("python3", ["-c", "import sys; print(sys.base_prefix)"])?;
+    let python = format!("{prefix}/bin/python3");
+    let java = format!("{}:{}", path("java/*"), path("classes"));
+    Ok(vec![
+        libraries.pod(
+            "deployment/python",
+            &prefix,
+            ("PYTHONPATH", &path("python")),
+            &[&python, &source("writer.py"), "python"],
+        ),
+        libraries.pod(
+            "deployment/javascript",
+            "",
+            ("NODE_PATH", &path("node/node_modules")),
+            &["/usr/bin/node", &source("writer.mjs"), "javascript"],
+        ),
+        libraries.pod(
+            "deployment/java",
+            "",
+            ("JAVA_TOOL_OPTIONS", "-Xmx256m"),
+            &["/usr/bin/java", "-cp", &java, "Writer", "java"],
+        ),
+        libraries.pod(
+            "deployment/curl",
+            "",
+            ("PATH", "/usr/bin"),
+            &["/usr/bin/sh", &source("writer.sh"), "curl"],
+        ),
+    ])
+}
+
+impl ClientWorkloads<'_> {
+    /// Gives the pods tokens of this lifetime.
+    fn shorten_tokens(&self, seconds: u64) -> Outcome {
+        self.each(|client| {
+            let what = format!("{} --namespace={}", client.workload, self.namespace);
+            let volumes = self.world.get(&what)?["spec"]["template"]["spec"]["volumes"].clone();
+            let mut volumes = volumes.as_array().into_iter().flatten();
+            let is_token = |volume: &Value| {
+                !volume["projected"]["sources"][0]["serviceAccountToken"].is_null()
+            };
+            let index = volumes.position(is_token).ok_or("no token among the volumes")?;
+            let field = format!(
+                "/spec/template/spec/volumes/{index}/projected/sources/0/serviceAccountToken/\
+                 expirationSeconds"
+            );
+            let patch = json!([{"op": "replace", "path": field, "value": seconds}]);
+            self.world.run(&format!("patch {what} --type=json --patch={patch}"))?;
+            client.await_rollout()
+        })
+    }
+}
+
+#[test]
+fn clients_of_six_languages_outlive_their_tokens() -> Outcome {
+    let test = "clients_of_six_languages_outlive_their_tokens";
+    let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
+    let world = &world;
+    let libraries = Libraries::install()?;
+    let release = injecting_release(world)?;
+    let mut writers = writers(&libraries)?;
+    writers.extend(ClientPod::go_and_rust(world)?);
+    let clients = ClientWorkloads::start(world, "polyglot", &writers)?;
+    clients.inject()?;
+    clients.shorten_tokens(TOKEN_SECONDS)?;
+    clients.await_batch()?;
+    let pods = clients.writer_pods()?;
+    clients.work_through_restarts(&release)?;
+    // The first token of each pod has expired then.
+    sleep(Duration::from_secs(TOKEN_SECONDS + 60));
+    clients.await_batch()?;
+    assert_eq!(clients.writer_pods()?, pods, "no writer ended");
+    report(&format!("{test}: {}", clients.check_objects()?))?;
+    clients.delete()
+}
