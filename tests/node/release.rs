@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use parking_lot::Mutex;
-use testbed::Helm;
+use testbed::{Helm, Process, eventually};
 
 use crate::object::{Pod, condition, text};
 use crate::world::{Failure, NodeWorld, Outcome, SOON, file};
@@ -117,7 +117,25 @@ impl<'a> NodeRelease<'a> {
         self.run(&["uninstall", NAME], None)?;
         *INSTALLED.lock() = None;
         self.world.run("delete crd cacheprofiles.kubewarm.io")?;
-        Ok(())
+        self.await_no_pods()
+    }
+
+    /// Waits until the garbage collector has deleted the pods. Helm waits only until the Deployment
+    /// is gone. After a restart of the API server, the controller manager's informers pause up to
+    /// 30 s before their next list. A Deployment that is deleted and created again in this pause
+    /// looks like an update to them, and then nobody deletes the old pods.
+    fn await_no_pods(&self) -> Outcome {
+        let are_gone = eventually(SOON, || match self.pods()? {
+            pods if pods.is_empty() => Ok(()),
+            pods => Err(Failure::from(format!("{pods:?}"))),
+        });
+        are_gone.map_err(|error| {
+            let manager = self.world.cluster().controller_manager();
+            let log = manager.map(Process::log).unwrap_or_default();
+            let lines: Vec<_> = log.lines().filter(|line| line.contains("garbage")).collect();
+            let last = &lines[lines.len().saturating_sub(40)..];
+            format!("{error}\nthe garbage collector's log:\n{}", last.join("\n")).into()
+        })
     }
 
     /// Runs Helm and waits for the result in the cluster.
