@@ -10,9 +10,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use testbed::eventually;
+
 use crate::injected::clients::{ClientPod, ClientWorkloads, WRITER_RULES};
-use crate::injected::injecting_release;
-use crate::world::{Failure, NodeWorld, Outcome, file, report};
+use crate::injected::injecting_release_with;
+use crate::object::text;
+use crate::release::NAMESPACE;
+use crate::world::{Failure, NodeWorld, Outcome, SOON, file, report};
+
+/// Values with a certificate that kubewarm renews after 80 s. The next CA signs 6 minutes after its
+/// publication.
+const SHORT_CERTIFICATE: &str = "extraArgs: [--certificate-lifetime=2m]\n";
+/// The same with another name in the certificate, for which kubewarm needs another CA.
+const RENAMED_CERTIFICATE: &str =
+    "extraArgs: [--certificate-lifetime=2m, --certificate-names=warm.example.com]\n";
 
 /// The shortest lifetime of a token that the API server grants, in seconds.
 const TOKEN_SECONDS: u64 = 600;
@@ -175,24 +186,54 @@ impl ClientWorkloads<'_> {
     }
 }
 
+/// The CA that signs kubewarm's certificate now.
+fn signing_authority(world: &NodeWorld) -> Result<String, Failure> {
+    let secret = world.get(&format!("secret kubewarm-ca --namespace={NAMESPACE}"))?;
+    Ok(text(&secret, "/data/signing-ca.crt").to_owned())
+}
+
+/// Lets kubewarm publish another CA, and waits until the bundle of this namespace contains it.
+fn publish_next_authority(world: &NodeWorld, namespace: &str) -> Outcome {
+    let bundle = || -> Result<String, Failure> {
+        let bundle = world.get(&format!("configmap kubewarm-api-ca --namespace={namespace}"))?;
+        Ok(text(&bundle, "/data/ca.crt").to_owned())
+    };
+    let before = bundle()?;
+    injecting_release_with(world, RENAMED_CERTIFICATE)?;
+    eventually(SOON, || match bundle()? {
+        now if now == before => Err("no other CA in the bundle".into()),
+        _ => Ok(()),
+    })
+}
+
+/// Each client outlives the tokens and the CA with which it started.
 #[test]
-fn clients_of_six_languages_outlive_their_tokens() -> Outcome {
-    let test = "clients_of_six_languages_outlive_their_tokens";
+fn clients_of_six_languages_outlive_their_tokens_and_cas() -> Outcome {
+    let test = "clients_of_six_languages_outlive_their_tokens_and_cas";
     let Some(world) = NodeWorld::enter(test)? else { return Ok(()) };
     let world = &world;
     let libraries = Libraries::install()?;
-    let release = injecting_release(world)?;
+    let release = injecting_release_with(world, SHORT_CERTIFICATE)?;
     let mut writers = writers(&libraries)?;
     writers.extend(ClientPod::go_and_rust(world)?);
     let clients = ClientWorkloads::start(world, "polyglot", &writers)?;
     clients.inject()?;
+    let first = signing_authority(world)?;
+    publish_next_authority(world, clients.namespace)?;
+    // This also replaces the pods, so all clients have read the bundle with the next CA.
     clients.shorten_tokens(TOKEN_SECONDS)?;
     clients.await_batch()?;
     let pods = clients.writer_pods()?;
     clients.work_through_restarts(&release)?;
     // The first token of each pod has expired then.
     sleep(Duration::from_secs(TOKEN_SECONDS + 60));
+    eventually(SOON, || match signing_authority(world)? {
+        now if now == first => Err("the first CA signs".into()),
+        _ => Ok(()),
+    })?;
     clients.await_batch()?;
+    // Each client connects again, and the certificate is one of the next CA.
+    clients.work_through_restarts(&release)?;
     assert_eq!(clients.writer_pods()?, pods, "no writer ended");
     report(&format!("{test}: {}", clients.check_objects()?))?;
     clients.delete()
