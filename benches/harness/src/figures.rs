@@ -53,7 +53,7 @@ use FigureTarget::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 87] = [
+pub const FIGURES: [Figure; 88] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -418,6 +418,12 @@ pub const FIGURES: [Figure; 87] = [
         "the same for the renewal of a Lease, p99: additional time",
         5.0,
         "forwarded.lease.more_p99_seconds",
+        "forwarded-writes",
+    ),
+    milliseconds(
+        "the same from the write of a pod until the writer's watch has received it, p99: additional time",
+        5.0,
+        "forwarded.seen.more_p99_seconds",
         "forwarded-writes",
     ),
     milliseconds(

@@ -11,8 +11,13 @@ use crate::{
     samples::Samples,
 };
 use anyhow::{Context, Result};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use serde_json::json;
-use std::time::Duration;
+use std::{
+    net::Ipv4Addr,
+    time::{Duration, Instant},
+};
 use tokio::time::sleep;
 
 /// The number of ServiceAccounts, each with a token and a `ConfigMap` of its own.
@@ -23,8 +28,8 @@ const SILENCE: Duration = Duration::from_secs(11);
 /// other at the API server.
 const TIMES: usize = 2;
 
-/// The number of pairs of writes of the busy caller, to a `ConfigMap` and to a Lease. 5 of them are
-/// above the 99th percentile.
+/// The number of pairs of each measurement of the busy caller. 5 of them are above the 99th
+/// percentile.
 const PAIRS: usize = 500;
 
 /// Measures both servers, `rounds` times.
@@ -35,7 +40,7 @@ const PAIRS: usize = 500;
 ///
 /// # Cost
 ///
-/// About 45 s a round.
+/// About a minute a round.
 pub(crate) async fn measure(
     reading: &Reading<'_>,
     rounds: u32,
@@ -64,16 +69,20 @@ pub(crate) async fn measure(
         samples.push("forwarded.api.p50_seconds", direct);
         samples.push("forwarded.p50_seconds", forwarded);
         samples.push("forwarded.more_seconds", forwarded - direct);
-        let writer = writers.first().context("no writers")?;
-        for (name, path) in [("write", &writer.path), ("lease", &writer.lease)] {
-            let [direct, forwarded] = writer.write_pairs(path).await?;
-            samples.push(&format!("forwarded.{name}.api.p99_seconds"), quantile(&direct, 0.99));
-            samples.push(&format!("forwarded.{name}.p99_seconds"), quantile(&forwarded, 0.99));
-            let more = quantile(&forwarded, 0.99) - quantile(&direct, 0.99);
-            samples.push(&format!("forwarded.{name}.more_p99_seconds"), more);
-        }
+        let busy = writers.first().context("no writers")?;
+        push(samples, "write", &busy.write_pairs(&busy.path).await?);
+        push(samples, "lease", &busy.write_pairs(&busy.lease).await?);
+        push(samples, "seen", &busy.seen_pairs().await?);
     }
     served.end(reading.cluster).await
+}
+
+/// Records the 99th percentiles of `[api, kubewarm]`, in seconds.
+fn push(samples: &mut Samples, name: &str, [api, kubewarm]: &[Vec<f64>; 2]) {
+    let [direct, forwarded] = [api, kubewarm].map(|seconds| quantile(seconds, 0.99));
+    samples.push(&format!("forwarded.{name}.api.p99_seconds"), direct);
+    samples.push(&format!("forwarded.{name}.p99_seconds"), forwarded);
+    samples.push(&format!("forwarded.{name}.more_p99_seconds"), forwarded - direct);
 }
 
 /// A ServiceAccount that writes its `ConfigMap` at either server.
@@ -82,6 +91,8 @@ struct SilentWriter {
     path: String,
     /// The Lease, which all writers share.
     lease: String,
+    /// The pods of the writers' namespace. The busy writer watches one of them.
+    pods: String,
     api: LoadClient,
     kubewarm: LoadClient,
 }
@@ -96,11 +107,15 @@ impl SilentWriter {
             "rules": [
                 {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]},
                 {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["patch"]},
+                {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "patch"]},
             ],
         });
         let leases =
             format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", operator::NAMESPACE);
         load::create(client, &leases, &json!({"metadata": {"name": "writer"}})).await?;
+        let pods = format!("{core}/pods");
+        let spec = json!({"containers": [{"name": "a", "image": "a"}]});
+        load::create(client, &pods, &json!({"metadata": {"name": "writer"}, "spec": spec})).await?;
         load::create(client, &format!("{rbac}/roles"), &role).await?;
         let (mut writers, mut subjects) = (Vec::new(), Vec::new());
         for number in 0..WRITERS {
@@ -112,6 +127,7 @@ impl SilentWriter {
             writers.push(Self {
                 path: format!("{core}/configmaps/{name}"),
                 lease: format!("{leases}/writer"),
+                pods: pods.clone(),
                 api: reading.api.with_token(&token),
                 kubewarm: served.client.with_token(&token),
             });
@@ -135,25 +151,28 @@ impl SilentWriter {
         Ok(writers)
     }
 
-    /// Writes in pairs, one at each server, in turns. Pauses as long as a pair took, so that the
-    /// servers have half of the possible load. Returns the times at the API server and at kubewarm,
-    /// in seconds.
+    /// Measures writes of this object in pairs. Returns `[api, kubewarm]`, in seconds.
     async fn write_pairs(&self, path: &str) -> Result<[Vec<f64>; 2]> {
-        let (mut direct, mut forwarded) = (Vec::new(), Vec::new());
-        for pair in 0..PAIRS {
-            let body = || annotation(pair);
-            let seconds = if pair % 2 == 0 {
-                let first = self.api.merge_patch(path, body()?).await?;
-                (first, self.kubewarm.merge_patch(path, body()?).await?)
-            } else {
-                let first = self.kubewarm.merge_patch(path, body()?).await?;
-                (self.api.merge_patch(path, body()?).await?, first)
-            };
-            direct.push(seconds.0);
-            forwarded.push(seconds.1);
-            sleep(Duration::from_secs_f64(seconds.0 + seconds.1)).await;
-        }
-        Ok([direct, forwarded])
+        measure_pairs([&self.api, &self.kubewarm], async |server, value| {
+            server.merge_patch(path, annotation(value)?).await
+        })
+        .await
+    }
+
+    /// As [`Self::write_pairs`], from the write until a watch at the same server has received it.
+    async fn seen_pairs(&self) -> Result<[Vec<f64>; 2]> {
+        let pod = format!("{}/writer", self.pods);
+        let watch = format!("{}?watch=1&fieldSelector=metadata.name=writer", self.pods);
+        let (api, kubewarm) = (&self.api, &self.kubewarm);
+        let open = async |client: &LoadClient| client.watch(&watch, Ipv4Addr::LOCALHOST).await;
+        let servers = [(api, open(api).await?), (kubewarm, open(kubewarm).await?)];
+        measure_pairs(servers, async |(server, watch), value| {
+            let began = Instant::now();
+            server.merge_patch(&pod, annotation(value)?).await?;
+            receive(watch, value.as_bytes()).await?;
+            Ok(began.elapsed().as_secs_f64())
+        })
+        .await
     }
 
     /// Writes a new value. Returns the time until the response, in seconds.
@@ -164,8 +183,41 @@ impl SilentWriter {
     }
 }
 
-/// A patch whose value is new in each pair.
-fn annotation(pair: usize) -> Result<Vec<u8>> {
-    let value = format!("{pair}-{}", fastrand::u64(..));
+/// Measures both servers in pairs, with another value each time, and in turns first. Pauses as long
+/// as a pair took, so that the servers have half of the possible load. Returns the seconds of each
+/// server.
+async fn measure_pairs<S>(
+    servers: [S; 2],
+    mut measure: impl AsyncFnMut(&mut S, &str) -> Result<f64>,
+) -> Result<[Vec<f64>; 2]> {
+    let mut servers = servers.map(|server| (server, Vec::new()));
+    for _ in 0..PAIRS / 2 {
+        // After two pairs, the servers are in their first order again.
+        for _ in 0..2 {
+            let mut sum = 0.0;
+            for (server, seconds) in &mut servers {
+                let took = measure(server, &fastrand::u64(..).to_string()).await?;
+                seconds.push(took);
+                sum += took;
+            }
+            sleep(Duration::from_secs_f64(sum)).await;
+            servers.reverse();
+        }
+    }
+    Ok(servers.map(|(_, seconds)| seconds))
+}
+
+fn annotation(value: &str) -> Result<Vec<u8>> {
     Ok(serde_json::to_vec(&json!({"metadata": {"annotations": {"value": value}}}))?)
+}
+
+/// Reads a watch until one of its events contains these bytes.
+async fn receive(watch: &mut Incoming, bytes: &[u8]) -> Result<()> {
+    // An event can arrive in several frames.
+    let mut received = Vec::new();
+    while memchr::memmem::find(&received, bytes).is_none() {
+        let frame = watch.frame().await.context("the watch ended")??;
+        received.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+    }
+    Ok(())
 }
