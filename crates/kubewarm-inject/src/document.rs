@@ -4,7 +4,7 @@ use crate::{
     field_change::ChangedField,
     injection::{InjectedAddress, Injection},
     manifest_path::ManifestPath,
-    manifest_text::{self, ManifestTextError},
+    manifest_text::{self, ManifestTextError, ObjectText},
     workload::WorkloadKind,
 };
 use serde_json::Value;
@@ -35,7 +35,8 @@ pub struct FoundWorkload {
     pub kind: WorkloadKind,
     /// The workload's object.
     pub object: Value,
-    base: ManifestPath,
+    /// `None` in a `List` with aliases, because an edit of one item could change another item.
+    text: Option<ObjectText>,
 }
 
 /// A document of a stream, with the workloads in it.
@@ -45,7 +46,6 @@ pub struct ManifestDocument {
     pub text: String,
     /// The workloads. Empty for a document that stays as it is.
     pub workloads: Vec<FoundWorkload>,
-    object: Value,
 }
 
 impl ManifestDocument {
@@ -59,84 +59,105 @@ impl ManifestDocument {
     }
 
     fn parse(text: &str) -> Result<Self, DocumentError> {
+        let mut document = Self { text: text.to_owned(), workloads: Vec::new() };
         // Another document stays as it is, whatever its size and its values.
         let kind = manifest_text::kind(text)?.unwrap_or_default();
-        if WorkloadKind::of_word(&kind).is_none() && !kind.ends_with("List") {
-            let (text, workloads) = (text.to_owned(), Vec::new());
-            return Ok(Self { text, workloads, object: Value::Null });
+        let is_list = kind.ends_with("List");
+        if WorkloadKind::of_word(&kind).is_none() && !is_list {
+            return Ok(document);
         }
         let object: Value = serde_saphyr::from_str(text)?;
-        let mut workloads = Vec::new();
         if let Some(kind) = WorkloadKind::of_object(&object) {
-            workloads.push(FoundWorkload {
-                kind,
-                object: object.clone(),
-                base: ManifestPath::default(),
-            });
-        }
-        let is_list = object["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
-        let items = object["items"].as_array().filter(|_| is_list);
-        for (position, item) in items.into_iter().flatten().enumerate() {
-            if let Some(kind) = WorkloadKind::of_object(item) {
-                let base = ManifestPath::parse("items").position(position);
-                workloads.push(FoundWorkload { kind, object: item.clone(), base });
+            let text = Some(ObjectText { bytes: 0..text.len(), path: ManifestPath::default() });
+            document.workloads.push(FoundWorkload { kind, object, text });
+        } else if let (true, Some(items)) = (is_list, object["items"].as_array()) {
+            let texts = manifest_text::items(text)?.unwrap_or_default();
+            for (position, item) in items.iter().enumerate() {
+                if let Some(kind) = WorkloadKind::of_object(item) {
+                    let text = texts.get(position).cloned();
+                    document.workloads.push(FoundWorkload { kind, object: item.clone(), text });
+                }
             }
         }
-        Ok(Self { text: text.to_owned(), workloads, object })
+        Ok(document)
     }
 
-    /// Injects the workload, and returns the document again.
+    /// Injects the workload at this position of [`workloads`](Self::workloads).
     ///
     /// # Errors
     ///
-    /// [`DocumentError`] if the text cannot be edited.
+    /// [`DocumentError`] if the text cannot be edited. The document then stays as it is.
     pub fn inject(
-        &self,
-        workload: &FoundWorkload,
+        &mut self,
+        position: usize,
         address: &InjectedAddress,
-    ) -> Result<Self, DocumentError> {
-        let FoundWorkload { kind, object, base } = workload;
+    ) -> Result<(), DocumentError> {
+        let Some(FoundWorkload { kind, object, .. }) = self.workloads.get(position) else {
+            return Ok(());
+        };
         let injection = Injection::plan(object, *kind, address);
-        let mut expected = self.object.clone();
-        if let Some(object) = base.find_mut(&mut expected) {
-            injection.apply(object, *kind);
-        }
-        let mut text = self.text.clone();
-        for mut change in injection.additions(*kind) {
-            change.at = change.at.below(base);
-            text = manifest_text::add(&text, &change)?;
-        }
-        Self::checked(&text, &expected)
+        let (mut expected, additions) = (object.clone(), injection.additions(*kind));
+        injection.apply(&mut expected, *kind);
+        self.edit(position, &expected, |mut text, path| {
+            for mut change in additions {
+                change.at = change.at.below(path);
+                text = manifest_text::add(&text, &change)?;
+            }
+            Ok(text)
+        })
     }
 
-    /// Removes the injection of the workload, and returns the document again. A workload without an
-    /// injection stays as it is.
+    /// Removes the injection of the workload at this position. A workload without an injection
+    /// stays as it is.
     ///
     /// # Errors
     ///
     /// [`DocumentError`] if a field of the injection was changed, or if the text cannot be edited.
-    pub fn undo(&self, workload: &FoundWorkload) -> Result<Self, DocumentError> {
-        let FoundWorkload { kind, object, base } = workload;
-        let Some(injection) = Injection::of_object(object, *kind)? else { return Ok(self.clone()) };
+    /// The document then stays as it is.
+    pub fn undo(&mut self, position: usize) -> Result<(), DocumentError> {
+        let Some(FoundWorkload { kind, object, .. }) = self.workloads.get(position) else {
+            return Ok(());
+        };
+        let Some(injection) = Injection::of_object(object, *kind)? else { return Ok(()) };
         let (restored, removals) = injection.undo(object, *kind)?;
-        let mut expected = self.object.clone();
-        if let Some(object) = base.find_mut(&mut expected) {
-            *object = restored;
-        }
-        let mut text = self.text.clone();
-        for mut removal in removals {
-            removal.at = removal.at.below(base);
-            text = manifest_text::remove(&text, &removal)?;
-        }
-        Self::checked(&text, &expected)
+        self.edit(position, &restored, |mut text, path| {
+            for mut removal in removals {
+                removal.at = removal.at.below(path);
+                text = manifest_text::remove(&text, &removal)?;
+            }
+            Ok(text)
+        })
     }
 
-    /// The edited document, whose values must be `expected`.
-    fn checked(text: &str, expected: &Value) -> Result<Self, DocumentError> {
-        let edited = Self::parse(text).map_err(|_| DocumentError::Inexact)?;
+    /// Edits the text of a workload, whose object must then be `expected`. `edit` gets the text,
+    /// and the path of the object in this text. A `List` of hundreds of workloads is parsed only
+    /// once, because each edit parses only the text of one workload.
+    fn edit(
+        &mut self,
+        position: usize,
+        expected: &Value,
+        edit: impl FnOnce(String, &ManifestPath) -> Result<String, ManifestTextError>,
+    ) -> Result<(), DocumentError> {
+        let text = self.workloads.get(position).and_then(|workload| workload.text.clone());
+        let ObjectText { bytes, path } = text.ok_or(DocumentError::Inexact)?;
+        let before = self.text.get(bytes.clone()).ok_or(DocumentError::Inexact)?;
+        let edited = edit(before.to_owned(), &path)?;
+        let parsed: Value = serde_saphyr::from_str(&edited).map_err(|_| DocumentError::Inexact)?;
         // A collection in block style that became empty is null in the text.
-        let is_exact = without_empty(&edited.object) == without_empty(expected);
-        if is_exact { Ok(edited) } else { Err(DocumentError::Inexact) }
+        let object =
+            path.find(&parsed).filter(|object| without_empty(object) == without_empty(expected));
+        let object = object.ok_or(DocumentError::Inexact)?;
+        self.text.replace_range(bytes.clone(), &edited);
+        for (other, workload) in self.workloads.iter_mut().enumerate() {
+            if other == position {
+                workload.object = object.clone();
+            }
+            let Some(text) = &mut workload.text else { continue };
+            let moved =
+                |at: usize| if at >= bytes.end { at - bytes.len() + edited.len() } else { at };
+            text.bytes = moved(text.bytes.start)..moved(text.bytes.end);
+        }
+        Ok(())
     }
 }
 

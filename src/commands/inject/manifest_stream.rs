@@ -43,29 +43,25 @@ pub(super) async fn inject(
     let documents = ManifestDocument::parse_stream(&file_text(file)?).map_err(failed)?;
     let mut context = StreamContext::new(args).await?;
     let mut output = StreamOutput::default();
-    for document in documents {
-        let mut document = document;
-        for index in 0..document.workloads.len() {
-            let Some(workload) = document.workloads.get(index).filter(|one| is_selected(args, one))
-            else {
+    for mut document in documents {
+        for position in 0..document.workloads.len() {
+            let workload = document.workloads.get(position);
+            if !workload.is_some_and(|one| is_selected(args, one)) {
                 continue;
-            };
+            }
             output.found += 1;
             // A second injection replaces the first one.
-            let plain = match document.undo(workload) {
-                Ok(plain) => plain,
+            match document.undo(position) {
+                Ok(()) => {}
                 Err(error) if args.workload.is_none() && !args.undo => {
                     tell(&format!("a workload of {title} stays as it is: {error}"));
                     continue;
                 }
                 Err(error) => return Err(failed(error)),
-            };
-            document = match plain.workloads.get(index) {
-                Some(workload) if !args.undo => {
-                    context.inject(args, &plain, workload, &mut output).await?.unwrap_or(plain)
-                }
-                _ => plain,
-            };
+            }
+            if !args.undo {
+                context.inject(args, &mut document, position, &mut output).await?;
+            }
         }
         output.text.push_str(&document.text);
     }
@@ -118,15 +114,17 @@ impl StreamContext {
         Ok(Self { cluster: Some(reviewer), namespace })
     }
 
-    /// Injects a workload. Returns `None` if it cannot be injected and the user did not name it.
+    /// Injects a workload. It stays as it is if it cannot be injected and the user did not name it.
     async fn inject(
         &mut self,
         args: &InjectArgs,
-        document: &ManifestDocument,
-        workload: &FoundWorkload,
+        document: &mut ManifestDocument,
+        position: usize,
         output: &mut StreamOutput,
-    ) -> Result<Option<ManifestDocument>, CommandError> {
-        let FoundWorkload { kind, object, .. } = workload;
+    ) -> Result<(), CommandError> {
+        let Some(FoundWorkload { kind, object, .. }) = document.workloads.get(position) else {
+            return Ok(());
+        };
         let text = |pointer| object.pointer(pointer).and_then(|value| value.as_str());
         let namespace = text("/metadata/namespace").unwrap_or(&self.namespace);
         let name = text("/metadata/name").unwrap_or_default();
@@ -158,7 +156,7 @@ impl StreamContext {
                 return Err(refused);
             }
             tell(&refused.to_string());
-            return Ok(None);
+            return Ok(());
         }
         let remark = self.cluster.as_ref().and_then(|one| one.installation.remark(args, *kind));
         for remark in remarks(object, *kind).into_iter().chain(remark) {
@@ -174,11 +172,11 @@ impl StreamContext {
         ]);
         output.injected += 1;
         let failed = |error| CommandError::caused(format!("cannot edit {title}"), error);
-        match document.inject(workload, &address) {
-            Ok(injected) => Ok(Some(injected)),
+        match document.inject(position, &address) {
+            Ok(()) => Ok(()),
             Err(error) if args.workload.is_none() => {
                 tell(&format!("{title} stays as it is: {error}"));
-                Ok(None)
+                Ok(())
             }
             Err(error) => Err(failed(error)),
         }

@@ -57,30 +57,30 @@ pub struct InjectArgs {
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub file: Option<PathBuf>,
 
-    /// Apply the changes to the cluster, after you confirmed them: label of the namespace, profile,
-    /// grants, and once the profile is ready, the workload.
+    /// Changes in the cluster after a confirmation: label of the namespace, profile, grants, and
+    /// once the profile is ready, the workload.
     #[arg(long, conflicts_with = "file")]
     pub apply: bool,
 
-    /// With --apply: do not ask.
+    /// No confirmation, with --apply.
     #[arg(short = 'y', long, requires = "apply")]
     pub yes: bool,
 
-    /// Remove the injection. The profile, its grants and the label of the namespace stay.
+    /// Removal of the injection. The profile, its grants and the label of the namespace stay.
     #[arg(long)]
     pub undo: bool,
 
-    /// Check an injected workload: its address, TLS with its CAs, network policies, and the kinds
-    /// that it reads and no profile declares.
+    /// Check of an injected workload: its address, TLS with its CAs, network policies, and the
+    /// kinds that it reads and no profile declares.
     #[arg(long, conflicts_with_all = ["file", "apply", "undo"])]
     pub check: bool,
 
-    /// With -f: send no request. Needs --cluster-ip.
+    /// No requests, with -f. Needs --cluster-ip.
     #[arg(long, requires_all = ["file", "cluster_ip"])]
     pub offline: bool,
 
-    /// Let the pods use the API server while no replica of kubewarm is ready [default: true, except
-    /// for `DaemonSet`s, whose pods could overload the API server].
+    /// Use of the API server by the pods while no replica of kubewarm is ready [default: true,
+    /// except for `DaemonSet`s, whose pods could overload the API server].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub fail_open: Option<bool>,
 
@@ -98,8 +98,8 @@ pub struct InjectArgs {
     )]
     pub cluster_domain: String,
 
-    /// Inject also a workload whose ServiceAccount may read Secrets of all namespaces or grant
-    /// itself any permission. kubewarm receives its tokens.
+    /// Injection also of a workload whose ServiceAccount may read Secrets of all namespaces or
+    /// grant itself any permission. kubewarm receives its tokens.
     #[arg(long)]
     pub allow_privileged: bool,
 
@@ -110,7 +110,7 @@ pub struct InjectArgs {
     #[command(flatten)]
     pub kinds: ProfileKindArgs,
 
-    /// With --apply: timeout for the profile to become ready.
+    /// Timeout for the profile to become ready, with --apply.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = flag_values::duration)]
     pub timeout: Duration,
 

@@ -1,6 +1,9 @@
 //! One addition to or removal from the text of a document.
 
-use super::tree::{ManifestTextError, NodeContent, TextNode};
+use super::{
+    lines::{above_comments, dash, indent, is_first_on_line, line_end, line_start, newline},
+    tree::{ManifestTextError, NodeContent, TextNode},
+};
 use crate::{
     field_change::{FieldChange, Removal, RemovedPart},
     manifest_path::ManifestPath,
@@ -75,7 +78,7 @@ fn new_entry(text: &str, entries: &[(TextNode, TextNode)], line: &str) -> Option
         value.scalar().is_some() && source.is_some_and(|source| !source.contains(['\n', '\r']))
     };
     if let Some((_, value)) = entries.iter().find(is_short) {
-        let newline = self::newline(text, value.bytes.end);
+        let newline = super::lines::newline(text, value.bytes.end);
         return Some((line_end(text, value.bytes.end), format!("{newline}{indent}{line}")));
     }
     if indent.len() == first.bytes.start - line_start(text, first.bytes.start)
@@ -183,51 +186,6 @@ fn scalar(value: &Value) -> String {
         Some(text) => format!("'{}'", text.replace('\'', "''")),
         None => value.to_string(),
     }
-}
-
-/// The spaces before a position on its line; other characters, such as a dash, count as spaces.
-fn indent(text: &str, at: usize) -> String {
-    let before = text.get(line_start(text, at)..at).unwrap_or_default();
-    " ".repeat(before.chars().count())
-}
-
-/// The line end after a position.
-fn newline(text: &str, at: usize) -> &'static str {
-    let line = text.get(at..).and_then(|rest| rest.split_inclusive('\n').next());
-    if line.is_some_and(|line| line.ends_with("\r\n")) { "\r\n" } else { "\n" }
-}
-
-fn line_start(text: &str, at: usize) -> usize {
-    text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1)
-}
-
-/// End of the line without its line end.
-fn line_end(text: &str, at: usize) -> usize {
-    let line = text.get(at..).and_then(|rest| rest.split('\n').next()).unwrap_or_default();
-    at + line.strip_suffix('\r').unwrap_or(line).len()
-}
-
-fn is_first_on_line(text: &str, at: usize) -> bool {
-    let before = text.get(line_start(text, at)..at);
-    before.is_some_and(|before| before.bytes().all(|byte| byte == b' '))
-}
-
-/// Start of the first of the comment lines directly above the line at `start`.
-fn above_comments(text: &str, mut start: usize) -> usize {
-    while let Some(before) = start.checked_sub(1) {
-        let above = line_start(text, before);
-        if !text.get(above..before).is_some_and(|line| line.trim_start().starts_with('#')) {
-            break;
-        }
-        start = above;
-    }
-    start
-}
-
-/// Position of the dash before the first byte of an item.
-fn dash(text: &str, item: usize) -> Option<usize> {
-    let before = text.get(..item)?.trim_end_matches([' ', '\n', '\r']);
-    before.ends_with('-').then(|| before.len() - 1)
 }
 
 fn unsupported(at: &ManifestPath, key: Option<&str>, reason: &'static str) -> ManifestTextError {

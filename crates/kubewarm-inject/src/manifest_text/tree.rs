@@ -1,5 +1,6 @@
 //! The values of a YAML document with their positions in the text.
 
+use super::lines::{dash, line_start, next_line};
 use crate::manifest_path::{ManifestPath, PathStep};
 use granit_parser::{Event, Parser, Span, StructureStyle};
 use std::{borrow::Cow, ops::Range};
@@ -65,6 +66,38 @@ pub(crate) fn kind(text: &str) -> Result<Option<String>, ManifestTextError> {
     Ok(kind.map(str::to_owned))
 }
 
+/// The bytes of an object's text, which is YAML by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectText {
+    pub(crate) bytes: Range<usize>,
+    /// The path of the object in this text.
+    pub(crate) path: ManifestPath,
+}
+
+/// The texts of the document's `items`. `None` if there are none, or if the document has aliases.
+/// An item in block style begins with its dash, so its text is a sequence of one item.
+pub(crate) fn items(text: &str) -> Result<Option<Vec<ObjectText>>, ManifestTextError> {
+    let root = TextNode::parse(text)?.filter(|root| !root.has_alias());
+    let Some((_, list)) = root.as_ref().and_then(|root| root.entry("items")) else {
+        return Ok(None);
+    };
+    let NodeContent::Sequence(style, items) = &list.content else { return Ok(None) };
+    if *style == StructureStyle::Flow {
+        let of_item = |item: &TextNode| ObjectText {
+            bytes: item.bytes.clone(),
+            path: ManifestPath::default(),
+        };
+        return Ok(Some(items.iter().map(of_item).collect()));
+    }
+    let starts = items.iter().map(|item| Some(line_start(text, dash(text, item.bytes.start)?)));
+    let Some(starts) = starts.collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let end = items.last().map(|last| next_line(text, last.bytes.end));
+    let ends = starts.iter().skip(1).copied().chain(end);
+    let path = ManifestPath::default().position(0);
+    let of_item = |(&start, end)| ObjectText { bytes: start..end, path: path.clone() };
+    Ok(Some(starts.iter().zip(ends).map(of_item).collect()))
+}
+
 fn offset(marker: granit_parser::Marker) -> usize {
     marker.byte_offset().unwrap_or_default()
 }
@@ -112,6 +145,17 @@ impl TextNode {
     fn items(&self) -> Option<&[Self]> {
         let NodeContent::Sequence(_, items) = &self.content else { return None };
         Some(items)
+    }
+
+    fn has_alias(&self) -> bool {
+        match &self.content {
+            NodeContent::Alias => true,
+            NodeContent::Scalar(_) => false,
+            NodeContent::Sequence(_, items) => items.iter().any(Self::has_alias),
+            NodeContent::Mapping(_, entries) => {
+                entries.iter().any(|(key, value)| key.has_alias() || value.has_alias())
+            }
+        }
     }
 
     pub(super) fn scalar(&self) -> Option<&str> {

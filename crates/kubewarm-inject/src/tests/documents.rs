@@ -3,6 +3,7 @@
 use super::{address, inject, undo};
 use crate::{DocumentError, Injection, ManifestDocument, WorkloadKind, inject_object, undo_object};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 const DEPLOYMENT: &str = "\
 # A shop
@@ -71,6 +72,30 @@ fn an_undone_document_has_the_same_bytes() {
         assert!(injected.contains("kubewarm.io/inject"), "{injected}");
         assert_eq!(undo(&injected), document, "{injected}");
     }
+}
+
+/// `count` items as `kubectl get --output yaml` prints them, with the list's kind after them.
+fn list(count: usize) -> String {
+    let item = DEPLOYMENT.split_once('\n').unwrap().1.replace('\n', "\n  ");
+    let script = "  - name: end\n        args:\n        - |\n          echo\n";
+    let item = format!("# the next\n- {}      {script}", item.trim_end_matches(' '));
+    format!("apiVersion: v1\nitems:\n{}kind: List\nmetadata: {{}}\n", item.repeat(count))
+}
+
+/// Each edit parses one item. A parse of the whole list for each edit took minutes.
+#[test]
+fn a_list_of_hundreds_of_workloads_is_edited_item_by_item() {
+    let began = Instant::now();
+    for text in [list(500), list(3).replace('\n', "\r\n"), list(1)] {
+        let injected = inject(&text);
+        let count = text.matches("kind: Deployment").count();
+        assert_eq!(injected.matches("kubewarm.io/inject").count(), count);
+        let parsed: Value = serde_saphyr::from_str(&injected).unwrap();
+        assert_eq!(parsed["items"].as_array().unwrap().len(), count);
+        assert_eq!(parsed["kind"], "List");
+        assert_eq!(undo(&injected), text);
+    }
+    assert!(began.elapsed() < Duration::from_mins(2), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -203,9 +228,11 @@ fn yaml_that_cannot_be_edited_exactly_is_refused() {
     let shared = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - &first\n    name: a\n    image: b\n  - *first\n";
     let explicit = DEPLOYMENT.replace("        image: shop\n", "        volumeMounts: ~\n");
     let nested = "apiVersion: v1\nkind: List\nitems:\n- - a\n";
-    for text in [shared, &explicit] {
-        let documents = ManifestDocument::parse_stream(text).unwrap();
-        let error = documents[0].inject(&documents[0].workloads[0], &address()).unwrap_err();
+    let alias = "apiVersion: v1\nkind: List\nitems:\n- &pod\n  apiVersion: v1\n  kind: Pod\n  spec: {containers: [{name: a}]}\n- *pod\n";
+    for text in [shared, &explicit, alias] {
+        let mut documents = ManifestDocument::parse_stream(text).unwrap();
+        let error = documents[0].inject(0, &address()).unwrap_err();
+        assert_eq!(documents[0].text, *text);
         assert!(matches!(error, DocumentError::Inexact | DocumentError::Text(_)), "{error}");
     }
     assert!(ManifestDocument::parse_stream(nested).unwrap()[0].workloads.is_empty());

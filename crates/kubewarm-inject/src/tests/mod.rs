@@ -13,21 +13,21 @@ pub(crate) fn address() -> InjectedAddress {
 
 /// Injects each workload of a stream.
 pub(crate) fn inject(stream: &str) -> String {
-    edit(stream, |document, number| {
-        document.inject(&document.workloads[number], &address()).unwrap()
-    })
+    edit(stream, |document, position| document.inject(position, &address()).unwrap())
 }
 
 /// Removes each injection of a stream.
 pub(crate) fn undo(stream: &str) -> String {
-    edit(stream, |document, number| document.undo(&document.workloads[number]).unwrap())
+    edit(stream, |document, position| document.undo(position).unwrap())
 }
 
-fn edit(stream: &str, edit: impl Fn(&ManifestDocument, usize) -> ManifestDocument) -> String {
+fn edit(stream: &str, edit: impl Fn(&mut ManifestDocument, usize)) -> String {
     let documents = ManifestDocument::parse_stream(stream).unwrap();
-    let edited = documents.into_iter().map(|document| {
-        let numbers = 0..document.workloads.len();
-        numbers.fold(document, |document, number| edit(&document, number)).text
+    let edited = documents.into_iter().map(|mut document| {
+        for position in 0..document.workloads.len() {
+            edit(&mut document, position);
+        }
+        document.text
     });
     edited.collect()
 }
