@@ -9,14 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use testbed::eventually;
 
-use crate::account::{CONFIG_MAP_RULES, service_account};
+use crate::account::service_account;
+use crate::injected::restart_apiserver;
 use crate::object::text;
 use crate::release::{NAMESPACE, NodeRelease, PAIR};
 use crate::world::{Failure, NodeWorld, Outcome, SOON, report};
 
-const PATH: &str = "/api/v1/namespaces/shop/configmaps?limit=500";
+const PATH: &str = "/api/v1/namespaces/shop/configmaps";
+/// The permissions of the client.
+const RULES: &str = "[{apiGroups: [''], resources: [configmaps], verbs: [list, create]}]";
 /// The pause between two requests, each with a new connection.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The renew deadline of client-go's leader election.
@@ -53,15 +57,21 @@ impl<'a> InjectedClient<'a> {
         Ok(Self { world, address, bundle, headers })
     }
 
-    fn ask(&self) -> Answerer {
+    /// A request for [`PATH`] with this query. It prints the chain of certificates.
+    fn curl(&self, query: &str) -> Command {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--max-time", "2", "--noproxy", "*", "--fail"]);
         curl.args(["--output", "/dev/null", "--write-out", "%{certs}"]);
         curl.args(["--resolve", &format!("kubernetes.default.svc:443:{}", self.address)]);
         curl.arg("--header").arg(format!("@{}", self.headers.display()));
-        curl.arg("--cacert").arg(&self.bundle).arg(format!("https://kubernetes.default.svc{PATH}"));
-        let output = self.world.node.command(&curl).output();
-        match output {
+        curl.arg("--cacert").arg(&self.bundle);
+        curl.arg(format!("https://kubernetes.default.svc{PATH}{query}"));
+        curl
+    }
+
+    /// Sends a request, and finds out who answered it with success.
+    fn answerer(&self, curl: &Command) -> Answerer {
+        match self.world.node.command(curl).output() {
             Ok(output) if output.status.success() => {
                 // The certificate shows who answered; kubewarm also forwards.
                 let is_ours = String::from_utf8_lossy(&output.stdout).contains("kubewarm");
@@ -69,6 +79,17 @@ impl<'a> InjectedClient<'a> {
             }
             Ok(_) | Err(_) => Answerer::Nobody,
         }
+    }
+
+    fn ask(&self) -> Answerer {
+        self.answerer(&self.curl("?limit=500"))
+    }
+
+    /// Sends a write that changes nothing.
+    fn write(&self) -> Answerer {
+        let mut curl = self.curl("?dryRun=All");
+        curl.args(["--json", r#"{"metadata":{"generateName":"fallback-"}}"#]);
+        self.answerer(&curl)
     }
 
     fn await_answer(&self, by: Answerer) -> Outcome {
@@ -126,6 +147,32 @@ fn observed(
     Ok([open.0, closed.0])
 }
 
+/// Withdraws kubewarm's permission for the clients' profile. The replicas stay ready, so no client
+/// falls back: reads fail, and kubewarm forwards writes.
+fn withdraw_permission(world: &NodeWorld, clients: [&InjectedClient<'_>; 2]) -> Outcome {
+    let binding = "rolebinding kubewarm:read --namespace=shop";
+    let subjects = world.get(binding)?["subjects"].take();
+    let bind = |subjects: &Value| -> Outcome {
+        let patch = json!({"subjects": subjects});
+        world.run(&format!("patch {binding} --type=merge --patch={patch}"))?;
+        Ok(())
+    };
+    observed("ready, but without permission", clients, || {
+        bind(&json!([]))?;
+        for client in clients {
+            client.await_answer(Answerer::Nobody)?;
+            assert_eq!(client.write(), Answerer::Kubewarm);
+        }
+        bind(&subjects)?;
+        let began = Instant::now();
+        for client in clients {
+            client.await_answer(Answerer::Kubewarm)?;
+        }
+        Ok(report(&format!("answers {:.1?} after the permission returned", began.elapsed()))?)
+    })?;
+    Ok(())
+}
+
 #[test]
 fn injected_clients_fall_back_to_the_api_server_only_if_they_may() -> Outcome {
     let test = "injected_clients_fall_back_to_the_api_server_only_if_they_may";
@@ -133,7 +180,7 @@ fn injected_clients_fall_back_to_the_api_server_only_if_they_may() -> Outcome {
     let values = format!("readApi: {{forward: true}}\ninject: {{enabled: true}}\n{PAIR}");
     let release = NodeRelease::with(&world, &values)?;
     release.await_ready()?;
-    world.cluster().apply(&service_account("shop", "fallback", CONFIG_MAP_RULES))?;
+    world.cluster().apply(&service_account("shop", "fallback", RULES))?;
     world.run("label namespace shop kubewarm.io/inject= --overwrite")?;
     let open = InjectedClient::new(&world, "kubewarm-api-failopen")?;
     let closed = InjectedClient::new(&world, "kubewarm-api")?;
@@ -219,6 +266,17 @@ fn injected_clients_fall_back_to_the_api_server_only_if_they_may() -> Outcome {
         returned()
     })?;
     assert!(gap < closed_gap, "{gap:?} {closed_gap:?}");
+
+    let [gap, _] = observed("scaled to 0, and the API server is away for 3 s", clients, || {
+        world.run(&format!("scale {deployment} --replicas=0"))?;
+        open.await_answer(Answerer::ApiServer)?;
+        restart_apiserver(&world)?;
+        open.await_answer(Answerer::ApiServer)?;
+        world.run(&format!("scale {deployment} --replicas=2"))?;
+        returned()
+    })?;
+    assert!(gap < SOON, "{gap:?}");
+    withdraw_permission(&world, clients)?;
 
     // After an uninstallation, injected pods go on at the API server. A new installation has the
     // old addresses and the old CA, so nothing must be injected again.
