@@ -16,25 +16,20 @@ const VARIABLES: [(&str, &str); 3] = [
     ("KUBERNETES_SERVICE_PORT", "443"),
     ("KUBERNETES_SERVICE_PORT_HTTPS", "443"),
 ];
-/// ServiceAccounts with permissions that exclude an injection, and one without.
-const ACCOUNTS: &str = "
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: escalates}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: impersonates}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: reads-secrets}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: without-token}, automountServiceAccountToken: false}
-";
-/// Rules of these ServiceAccounts.
-const RULES: [(&str, &str); 3] = [
+/// ServiceAccounts with a permission that excludes an injection.
+const PRIVILEGED: [(&str, &str); 6] = [
+    ("binds", "{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [bind]}"),
     (
         "escalates",
-        "{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [bind]}",
+        "{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [escalate]}",
     ),
+    ("gets-secrets", "{apiGroups: [''], resources: [secrets], verbs: [get]}"),
     ("impersonates", "{apiGroups: ['*'], resources: [users], verbs: [impersonate]}"),
-    ("reads-secrets", "{apiGroups: [''], resources: [secrets], verbs: [list]}"),
+    ("impersonates-pods", "{apiGroups: [''], resources: [serviceaccounts], verbs: [impersonate]}"),
+    ("lists-secrets", "{apiGroups: [''], resources: [secrets], verbs: [list]}"),
 ];
+/// A ServiceAccount whose pods have no token.
+const WITHOUT_TOKEN: &str = "without-token";
 
 /// A world with the policy, whose API server has it in force, and a namespace with the label.
 struct LabelledWorld {
@@ -308,12 +303,14 @@ fn the_api_server_refuses_what_the_command_refuses() -> Outcome {
     }
 
     // What only the cluster shows.
-    let accounts = world.cluster.folder().join("accounts.yaml");
-    fs::write(&accounts, ACCOUNTS)?;
-    world.cluster.run(["create", "-n", shop, "-f", &accounts.to_string_lossy()])?;
-    for (name, rule) in RULES {
+    world.cluster.run(["create", "serviceaccount", WITHOUT_TOKEN, "-n", shop])?;
+    let mount = r#"{"automountServiceAccountToken": false}"#;
+    world.cluster.run(["patch", "serviceaccount", WITHOUT_TOKEN, "-n", shop, "-p", mount])?;
+    for (name, rule) in PRIVILEGED {
         world.cluster.apply(&format!(
-            "apiVersion: rbac.authorization.k8s.io/v1
+            "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: {name}, namespace: {shop}}}}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {{name: {name}}}
 rules: [{rule}]
@@ -326,7 +323,7 @@ subjects: [{{kind: ServiceAccount, name: {name}, namespace: {shop}}}]
 "
         ))?;
     }
-    for name in ["escalates", "impersonates", "reads-secrets", "without-token"] {
+    for name in PRIVILEGED.map(|(name, _)| name).into_iter().chain([WITHOUT_TOKEN]) {
         let pod = pod(name, &json!({"spec": {"serviceAccountName": name}}));
         eventually(SOON, || {
             let is_injected = is_injected(&labelled.preview(shop, &pod)?);
