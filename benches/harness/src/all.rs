@@ -6,7 +6,7 @@ use crate::{
     consistency,
     copies::CopyBench,
     corpus::{Corpus, Shape},
-    forwarded_writes, informers, load, operator,
+    forwarded_writes, informers, load, managers, operator,
     programs::Programs,
     reads::{ManagedFields, Reading},
     report::{Findings, Origin},
@@ -85,6 +85,7 @@ async fn measure(
     if shape == Shape::Plain {
         watchers(&reading, plan.rounds, samples).await?;
         forwarded_writes(&reading, plan.rounds, samples).await?;
+        managers(&reading, plan.rounds, samples).await?;
     }
     drop(cluster);
     if shape == Shape::Plain {
@@ -149,6 +150,17 @@ pub async fn forwarded_writes(
 ) -> Result<()> {
     forwarded_writes::measure(reading, rounds, samples).await?;
     tracing::info!("measured forwarded writes");
+    Ok(())
+}
+
+/// Measures managers of controller-runtime.
+///
+/// # Errors
+///
+/// If a step fails.
+pub async fn managers(reading: &Reading<'_>, rounds: u32, samples: &mut Samples) -> Result<()> {
+    managers::measure(reading, rounds, samples).await?;
+    tracing::info!("measured managers");
     Ok(())
 }
 

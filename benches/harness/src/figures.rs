@@ -53,7 +53,7 @@ use FigureTarget::{AtLeast, AtMost};
 const DRAINS: [&str; 3] = ["drain.whole.seconds", "drain.streaming.seconds", "drain.paged.seconds"];
 
 /// Every row, in the order of the table.
-pub const FIGURES: [Figure; 88] = [
+pub const FIGURES: [Figure; 94] = [
     ratio(
         "time to synced, whole ÷ draining the same",
         1.15,
@@ -426,6 +426,42 @@ pub const FIGURES: [Figure; 88] = [
         "forwarded.seen.more_p99_seconds",
         "forwarded-writes",
     ),
+    manager(
+        "controller-runtime manager with a cache of all pods, resident",
+        FigureTarget::None,
+        " MiB",
+        Source::Median("managers.api.typed.rss_mib", 1.0),
+    ),
+    manager(
+        "the same with metadata informers as triggers, and reads at kubewarm: ÷ with the cache",
+        AtMost(0.25),
+        "",
+        Source::Ratio("managers.metadata.rss_mib", "managers.api.typed.rss_mib"),
+    ),
+    manager(
+        "the same without informers, resident",
+        AtMost(60.0),
+        " MiB",
+        Source::Median("managers.none.rss_mib", 1.0),
+    ),
+    manager(
+        "reconciles a second, each of which reads its pod: with the cache",
+        FigureTarget::None,
+        "",
+        Source::Median("managers.api.typed.reconciles_per_second", 1.0),
+    ),
+    manager(
+        "the same at kubewarm, without informers",
+        FigureTarget::None,
+        "",
+        Source::Median("managers.none.reconciles_per_second", 1.0),
+    ),
+    manager(
+        "the same, p99 of a read",
+        FigureTarget::None,
+        " ms",
+        Source::Median("managers.none.get.p99_seconds", 1000.0),
+    ),
     milliseconds(
         "1,000 watches of pods, 20 changes a second: from the write to its watch event, p99",
         250.0,
@@ -675,6 +711,15 @@ const fn watchers(
     source: Source,
 ) -> Figure {
     Figure { name, target, target_with_status: None, unit, source, command: "watchers" }
+}
+
+const fn manager(
+    name: &'static str,
+    target: FigureTarget,
+    unit: &'static str,
+    source: Source,
+) -> Figure {
+    Figure { name, target, target_with_status: None, unit, source, command: "managers" }
 }
 
 const fn forecast(

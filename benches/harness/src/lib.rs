@@ -11,7 +11,7 @@
 //!                        ├──► kubewarm run     the operator itself (operator, informers), and its
 //!                        │                     responses next to the API server's (reads,
 //!                        │                     load_client, watchers, forwarded_writes,
-//!                        │                     consistency, rest)
+//!                        │                     managers, consistency, rest)
 //!                        └──► docs/performance.md (figures, report)
 //! ```
 //!
@@ -36,6 +36,7 @@ pub mod informers;
 pub mod lag;
 pub mod load;
 pub mod load_client;
+mod managers;
 pub mod operator;
 mod origin;
 pub mod outage;

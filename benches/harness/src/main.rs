@@ -98,6 +98,9 @@ enum Command {
     /// Measure writes that the operator forwards, and the same writes at the API server, on a
     /// control plane of their own.
     ForwardedWrites(Apart),
+    /// Measure managers of controller-runtime that keep all pods, their metadata or nothing in
+    /// memory, on a control plane of their own.
+    Managers(Apart),
     /// Measure the operator without a profile and with a small one, on a control plane of its own.
     Start {
         /// The path of another build of kubewarm.
@@ -221,6 +224,7 @@ async fn main() -> Result<()> {
         Command::ForwardedWrites(apart) => {
             by_itself("forwarded-writes", apart, &programs, all::forwarded_writes).await
         }
+        Command::Managers(apart) => by_itself("managers", apart, &programs, all::managers).await,
         Command::Start { program, rounds } => {
             let mut samples = Samples::default();
             let kubewarm = program.unwrap_or_else(|| programs.kubewarm.clone());

@@ -295,27 +295,41 @@ impl<'a> Reading<'a> {
     ) -> Result<()> {
         let (address, authority) = self.cluster.apiserver()?;
         for kind in ["dynamic", "metadata", "typed", "controller-runtime"] {
+            let at_api = self.write_kubeconfig(address, &authority)?;
             let name = format!("{prefix}.api.{kind}.seconds");
-            samples.push(&name, self.informer(kind, address, authority.as_path()).await?);
+            samples.push(&name, self.informer(kind, &at_api).await?);
+            let at_kubewarm = self.write_kubeconfig(served.address, &served.authority)?;
             let name = format!("{prefix}.{kind}.seconds");
-            samples.push(&name, self.informer(kind, served.address, &served.authority).await?);
+            samples.push(&name, self.informer(kind, &at_kubewarm).await?);
         }
         Ok(())
     }
 
-    /// The time in which an informer at one of the servers syncs, in seconds.
-    async fn informer(&self, kind: &str, address: SocketAddr, authority: &Path) -> Result<f64> {
+    /// Writes the reader's kubeconfig for a server. The next call writes the same file.
+    pub(crate) fn write_kubeconfig(
+        &self,
+        address: SocketAddr,
+        authority: &Path,
+    ) -> Result<PathBuf> {
         let kubeconfig = self.programs.logs.join("reader.kubeconfig");
-        let text = kubeconfig_of(address, authority, &self.token).to_string();
-        std::fs::write(&kubeconfig, text)?;
-        let mut command = Command::new(&self.programs.go);
-        command.arg(kind).arg(&kubeconfig);
+        std::fs::write(&kubeconfig, kubeconfig_of(address, authority, &self.token).to_string())?;
+        Ok(kubeconfig)
+    }
+
+    /// The program of the peers in Go.
+    pub(crate) fn peer(&self) -> Command {
+        Command::new(&self.programs.go)
+    }
+
+    /// The time in which an informer with this kubeconfig syncs, in seconds.
+    async fn informer(&self, kind: &str, kubeconfig: &Path) -> Result<f64> {
+        let mut command = self.peer();
+        command.arg(kind).arg(kubeconfig);
         let (peer, synced): (_, Synced) =
             child::CacheProcess::start(kind, &mut command, child::PATIENCE).await?;
         let expected = u64::from(self.corpus.count);
         ensure!(synced.objects == expected, "{kind} holds {} objects", synced.objects);
         peer.end().await?;
-        std::fs::remove_file(&kubeconfig)?;
         Ok(synced.seconds)
     }
 }
@@ -355,8 +369,8 @@ pub(crate) fn kubeconfig_of(address: SocketAddr, authority: &Path, token: &str) 
 /// An operator with all pods in its store, and its read address.
 pub(crate) struct MeasuredServer {
     pub(crate) operator: OperatorProcess,
-    address: SocketAddr,
-    authority: PathBuf,
+    pub(crate) address: SocketAddr,
+    pub(crate) authority: PathBuf,
     pub(crate) client: LoadClient,
 }
 

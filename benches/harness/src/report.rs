@@ -109,7 +109,11 @@ const NOTES: &str = "
 - *Forwarded write*: a ServiceAccount that sent nothing for 11 s patches its ConfigMap, at the API server or through
   kubewarm with `--forward`. Each account wrote once at both servers before, and the TLS connection is open. Another
   ServiceAccount writes at both servers just before, so that neither is idle. In a round, each of 23 accounts writes
-  once at each server. The figure is the difference of the two medians.
+  once at each server. The figure is the difference of the two medians. For the rows with p99, the first account sends
+  500 pairs of writes in turn, with a pause as long as each pair. It watches the pod that it writes, at the same server.
+- *Controller-runtime manager*: it reconciles each pod once, with 8 workers, and each reconcile reads its pod. Without
+  informers, a paged list of names is the trigger. kubewarm runs with `--authorization=rbac`, because each name is read
+  once.
 - *Watches*: the same account opens 1,000 watches, each on its own connection and with its own token, first at kubewarm
   and then at the API server. Each watch receives 200 changes, which contain their time of writing. One thread of the bench reads all
   watches. An idle watch is measured before the first change.
@@ -147,6 +151,7 @@ $B operator --pods 50000 --shape plain
 $B reads --pods 50000 --shape plain           # --out docs/performance.md: updates the last run's document
 $B watchers --pods 50000 --shape plain        # the same
 $B forwarded-writes --pods 50000              # the same
+$B managers --pods 50000                      # the same
 $B start                                      # --program FILE: another build of kubewarm
 $B informers
 $B idle

@@ -1,11 +1,13 @@
 // Command peer runs the informers that kubewarm is compared with, from client-go and controller-runtime.
 //
 //	peer dynamic|metadata|typed|controller-runtime KUBECONFIG
+//	peer manager typed|metadata|none KUBECONFIG COUNT
 //	peer agents --servers A,B --authority FILE --file FILE --count N [--watch-list]
 //
-// The first form syncs all pods and prints one line of JSON. The second form runs the agents of N nodes. Then
-// either answers each command on standard input with one line of JSON; protocol.go and agents.go list the
-// commands. It ends with its standard input.
+// The first form syncs all pods and prints one line of JSON. The second form reconciles COUNT pods with a manager of
+// controller-runtime, prints one line of JSON and ends. The third form runs the agents of N nodes. The first and the
+// third form then answer each command on standard input with one line of JSON; protocol.go and agents.go list the
+// commands. They end with their standard input.
 package main
 
 import (
@@ -23,10 +25,13 @@ func main() {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "agents":
 		err = runAgents(os.Args[2:])
+	case len(os.Args) == 5 && os.Args[1] == "manager":
+		err = runManager(os.Args[2], os.Args[3], os.Args[4])
 	case len(os.Args) == 3:
 		err = run(os.Args[1], os.Args[2])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: peer dynamic|metadata|typed|controller-runtime KUBECONFIG, or peer agents --help")
+		fmt.Fprintln(os.Stderr, "usage: peer dynamic|metadata|typed|controller-runtime KUBECONFIG, "+
+			"peer manager typed|metadata|none KUBECONFIG COUNT, or peer agents --help")
 		os.Exit(2)
 	}
 	if err != nil {

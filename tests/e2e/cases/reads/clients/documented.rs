@@ -27,7 +27,8 @@ const UNDO: &str = "kubewarm rbac settings --namespace shop --operator-namespace
 kubectl delete cacheprofile settings --namespace shop";
 
 /// Programs that README.md and controllers.md quote.
-const GO: [&str; 4] = [
+const GO: [&str; 5] = [
+    "benches/peers/go/manager.go",
     "examples/client-go/main.go",
     "examples/controller-runtime/main.go",
     "examples/controller-runtime/cache.go",
@@ -49,8 +50,9 @@ pub(super) fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
 /// The programs on the pages are parts of the examples.
 #[test]
 fn the_pages_quote_the_examples() -> Outcome {
-    let readme = fs::read_to_string(file("README.md"))?;
-    let page = fs::read_to_string(file(CONTROLLERS))? + &readme;
+    let pages = ["README.md", CONTROLLERS, "docs/uncached-controllers.md"];
+    let pages = pages.into_iter().map(|page| fs::read_to_string(file(page)));
+    let page = pages.collect::<Result<Vec<_>, _>>()?.concat();
     for (language, programs) in [("go", &GO[..]), ("rust", &RUST)] {
         let texts = programs.iter().map(|path| fs::read_to_string(file(path)));
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
