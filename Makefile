@@ -100,7 +100,7 @@ picture: ## Draw the overview dashboard from the results of a real Prometheus: d
 	PICTURE=1 cargo test --locked --test e2e faults_of_profiles_cause_their_alerts
 
 # They need minutes, and libraries from the registries of pip, npm and Maven.
-workloads: has-all test-image ## Inject cert-manager, and clients in Python, JavaScript, Java and with curl
+workloads: has-all test-image ## Inject cert-manager, metrics-server, and clients of other languages
 	@tests/prerequisites.sh python3 npm mvn javac curl
 	cargo test --locked --test node workloads::
 

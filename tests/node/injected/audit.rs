@@ -10,12 +10,14 @@ use crate::object::text;
 use crate::world::{Failure, NodeWorld};
 
 /// The kinds that the programs list and watch.
-const DECLARED: [&str; 7] = [
+const DECLARED: [&str; 9] = [
     "certificaterequests",
     "certificates",
     "clusterissuers",
     "configmaps",
     "issuers",
+    "nodes",
+    "pods",
     "sealedsecrets",
     "secrets",
 ];

@@ -3,3 +3,4 @@
 
 mod cert_manager;
 mod languages;
+mod metrics_server;
