@@ -80,15 +80,7 @@ impl InjectedWorkload<'_> {
 
 /// The release that injected pods need.
 pub(crate) fn injecting_release(world: &NodeWorld) -> Result<NodeRelease<'_>, Failure> {
-    injecting_release_with(world, "")
-}
-
-/// As [`injecting_release`], with further values as YAML.
-pub(crate) fn injecting_release_with<'a>(
-    world: &'a NodeWorld,
-    more: &str,
-) -> Result<NodeRelease<'a>, Failure> {
-    let values = format!("readApi: {{forward: true}}\ninject: {{enabled: true}}\n{PAIR}{more}");
+    let values = format!("readApi: {{forward: true}}\ninject: {{enabled: true}}\n{PAIR}");
     let release = NodeRelease::with(world, &values)?;
     release.await_ready()?;
     Ok(release)
