@@ -84,9 +84,7 @@ impl<'a> NodeRelease<'a> {
         values: &str,
     ) -> Result<(Self, String), Failure> {
         let release = Self { world, helm };
-        if INSTALLED.lock().is_some() {
-            Self::of(world).uninstall()?;
-        }
+        Self::uninstall_earlier(world)?;
         world.cluster().apply(SURROUNDINGS)?;
         *INSTALLED.lock() = Some(values.to_owned());
         let output = release.run(&["install", NAME], Some(values))?;
@@ -110,6 +108,14 @@ impl<'a> NodeRelease<'a> {
         };
         release.await_ready()?;
         Ok(release)
+    }
+
+    /// Uninstalls the release of an earlier test, if there is one.
+    pub(crate) fn uninstall_earlier(world: &'a NodeWorld) -> Outcome {
+        if INSTALLED.lock().is_some() {
+            Self::of(world).uninstall()?;
+        }
+        Ok(())
     }
 
     /// Uninstalls the release and deletes the CRD, which Helm keeps.
