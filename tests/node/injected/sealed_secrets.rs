@@ -14,30 +14,19 @@ use super::{
     InjectedWorkload, injecting_release, kill_kubewarm, kubewarm, restart_apiserver, roll_kubewarm,
     served,
 };
+use crate::account::service_account;
 use crate::object::{condition, text};
 use crate::world::{Failure, NodeWorld, Outcome, SOON, report};
 
-/// The controller with the permissions and options of its chart, restricted to one namespace. By
-/// default, it gives up an object after five failures within a second, also without kubewarm.
-const WORKLOAD: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: vault}}
----
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: sealed-secrets, namespace: vault}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: sealed-secrets, namespace: vault}
-rules:
+/// The permissions of the controller's chart, restricted to one namespace.
+const RULES: &str = "
 - {apiGroups: [bitnami.com], resources: [sealedsecrets], verbs: [get, list, watch]}
 - {apiGroups: [bitnami.com], resources: [sealedsecrets/status], verbs: [update]}
 - {apiGroups: [''], resources: [secrets], verbs: [get, list, create, update, delete, watch]}
-- {apiGroups: [''], resources: [events], verbs: [create, patch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: sealed-secrets, namespace: vault}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: sealed-secrets}
-subjects: [{kind: ServiceAccount, name: sealed-secrets, namespace: vault}]
----
+- {apiGroups: [''], resources: [events], verbs: [create, patch]}";
+/// The controller with the options of its chart. By default, it gives up an object after five
+/// failures within a second, also without kubewarm.
+const CONTROLLER: &str = "---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: sealed-secrets, namespace: vault}
@@ -134,7 +123,9 @@ fn sealed_secrets_loses_nothing_while_servers_restart() -> Outcome {
     let release = injecting_release(world)?;
     world.cluster().apply(&programs.crd()?)?;
     let begin = AuditMark::now(world)?;
-    world.cluster().apply(&WORKLOAD.replace("IMAGE", &image))?;
+    world.run("create namespace vault")?;
+    let account = service_account("vault", "sealed-secrets", RULES);
+    world.cluster().apply(&(account + &CONTROLLER.replace("IMAGE", &image)))?;
     let workload =
         InjectedWorkload { world, workload: "deployment/sealed-secrets", namespace: "vault" };
     workload.await_rollout()?;
