@@ -31,8 +31,7 @@ const (
 
 // managerLine is printed by a manager that has reconciled each pod once.
 type managerLine struct {
-	Seconds    float64 `json:"seconds"`
-	CPUSeconds float64 `json:"cpu_seconds"`
+	Seconds float64 `json:"seconds"`
 	// The time in which a reconcile reads its pod.
 	P50Seconds float64 `json:"p50_seconds"`
 	P99Seconds float64 `json:"p99_seconds"`
@@ -81,12 +80,10 @@ func runManager(kind, kubeconfig, count string) error {
 	case <-pods.done:
 	}
 	seconds := time.Since(started).Seconds()
-	atEnd := readUsage()
 	// The runtime returns garbage of the first list for a while. Resident memory is measured after that.
 	time.Sleep(2 * time.Second)
 	return reply(managerLine{
 		Seconds:    seconds,
-		CPUSeconds: atEnd.cpuSeconds,
 		P50Seconds: quantile(pods.took, 0.5),
 		P99Seconds: quantile(pods.took, 0.99),
 		usageLine:  readUsage().line(),
