@@ -129,8 +129,8 @@ fn aliases(pod: &Pod) -> Vec<String> {
 }
 
 impl CaReaders {
-    /// The pods whose alias of the API server has another address. `addresses` contains those of
-    /// kubewarm's Services and of the API server. The named pods reach neither.
+    /// Names of the pods whose alias leads to none of `addresses`. These are the addresses of
+    /// kubewarm's Services and of the API server, so the pods reach neither server.
     pub(super) fn astray(&self, addresses: &[String]) -> Option<String> {
         self.names_of(|reader| reader.aliases.iter().any(|alias| !addresses.contains(alias)))
     }

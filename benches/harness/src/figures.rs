@@ -445,13 +445,13 @@ pub const FIGURES: [Figure; 94] = [
         Source::Median("managers.none.rss_mib", 1.0),
     ),
     manager(
-        "reconciles a second, each of which reads its pod: with the cache",
+        "the manager with the cache: reconciles a second; a reconcile reads its pod",
         FigureTarget::None,
         "",
         Source::Median("managers.api.typed.reconciles_per_second", 1.0),
     ),
     manager(
-        "the same at kubewarm, without informers",
+        "the same for the manager without informers, with reads at kubewarm",
         FigureTarget::None,
         "",
         Source::Median("managers.none.reconciles_per_second", 1.0),

@@ -1,4 +1,4 @@
-//! Measures managers of controller-runtime that reconcile all pods, each of which keeps other
+//! Measures managers of controller-runtime that reconcile all pods. The managers keep different
 //! objects in memory.
 
 use crate::{

@@ -221,8 +221,8 @@ impl InferredProfiles {
 }
 
 impl ServiceAccountName {
-    /// A client with the permissions of the ServiceAccount. `options` are those of the user, who
-    /// must be permitted to impersonate it.
+    /// A client with the permissions of the ServiceAccount. The user connects with `options`, and
+    /// must be permitted to impersonate the ServiceAccount.
     pub(super) fn impersonate(&self, options: ConnectionOptions) -> Result<Client, ConnectError> {
         let options = ConnectionOptions {
             impersonated_user: Some(self.user()),

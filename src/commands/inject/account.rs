@@ -33,7 +33,7 @@ pub(super) struct AccountReviewer {
 }
 
 impl AccountReviewer {
-    /// `options` are those of the user, who must be permitted to impersonate the ServiceAccount.
+    /// The user connects with `options`, and must be permitted to impersonate the ServiceAccount.
     pub(super) fn new(
         account: &ServiceAccountName,
         options: ConnectionOptions,

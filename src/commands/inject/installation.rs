@@ -104,7 +104,8 @@ impl InjectedInstallation {
     }
 }
 
-/// The addresses from the flags, or else those of the Service, or why pods cannot use it.
+/// The addresses from the flags. Without them, the Service's addresses. The error says why pods
+/// cannot use the Service.
 fn ips(service: &Service, args: &InjectArgs) -> Result<Vec<IpAddr>, &'static str> {
     let own = injected_ips(service)?;
     let given = &args.cluster_ips;

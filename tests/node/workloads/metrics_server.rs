@@ -121,8 +121,8 @@ impl Meter<'_> {
     }
 }
 
-/// The requests except those of the `ConfigMap` with the CA of aggregated API servers, which
-/// metrics-server may only read by its name.
+/// The requests for kinds in the profile. metrics-server also reads one `ConfigMap`, by its name
+/// only, and such permissions are no part of a profile.
 fn of_declared_kinds(mut requests: Vec<LoggedRequest>) -> Vec<LoggedRequest> {
     requests.retain(|request| request.resource != "configmaps");
     requests
